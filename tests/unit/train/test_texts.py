@@ -1,0 +1,110 @@
+"""Sentences to texts and batches: mixed lengths, the same from the same seed, nothing lost."""
+
+import numpy as np
+import pytest
+
+from spark_ner.errors import ConfigError
+from spark_ner.train.corpora import Corpus
+from spark_ner.train.data import Labeled, Span
+from spark_ner.train.texts import MixConfig, batches, compose, examples, pad, recase, split
+
+PLAIN = MixConfig(lower_share=0, upper_share=0, title_share=0)
+SENTENCES = [Labeled(f"Oslo calls {n}", (Span(0, 4, "LOC"),)) for n in range(60)]
+SIZES = {s.text: 3 for s in SENTENCES}
+
+
+def corpus(*, ordered: bool = True, share: float = 1.0) -> Corpus:
+    return Corpus(name="a", files=(), labels={}, ordered=ordered, share=share)
+
+
+def composed(seed: int, *, ordered: bool = True, mix: MixConfig = PLAIN) -> list[Labeled]:
+    return compose(
+        corpus(ordered=ordered), [tuple(SENTENCES)], SIZES, mix=mix, rng=np.random.default_rng(seed)
+    )
+
+
+def test_ordered_sentences_are_joined_in_order_and_none_is_lost():
+    texts = composed(1)
+    assert " ".join(t.text for t in texts) == " ".join(s.text for s in SENTENCES)
+    assert sum(len(t.spans) for t in texts) == 60
+    assert all(t.text[s.start : s.end] == "Oslo" for t in texts for s in t.spans)
+    lengths = {t.text.count("Oslo") for t in texts}
+    assert 1 in lengths
+    assert max(lengths) > 3
+
+
+def test_another_epoch_cuts_elsewhere_and_the_same_seed_the_same():
+    assert composed(1) == composed(1)
+    assert composed(1) != composed(2)
+
+
+def test_sentences_without_order_are_shuffled():
+    words = " ".join(t.text for t in composed(1, ordered=False)).split()
+    assert words != " ".join(s.text for s in SENTENCES).split()
+    assert sorted(words) == sorted(" ".join(s.text for s in SENTENCES).split())
+
+
+def test_texts_stay_within_the_longest():
+    mix = MixConfig(single_share=0, longest_tokens=12, shortest_tokens=10)
+    assert max(t.text.count("Oslo") for t in composed(3, mix=mix)) == 4
+
+
+@pytest.mark.parametrize(
+    ("share", "wanted"),
+    [
+        ("lower_share", "in new york 1a straße"),
+        ("upper_share", "IN NEW YORK 1A STRAßE"),
+        ("title_share", "In New York 1a Straße"),
+    ],
+)
+def test_recasing_keeps_offsets(share, wanted):
+    mix = MixConfig(**{"lower_share": 0, "upper_share": 0, "title_share": 0, share: 1.0})
+    spans = (Span(3, 11, "LOC"),)
+    assert recase(Labeled("in New York 1a straße", spans), mix, np.random.default_rng(0)) == Labeled(
+        wanted, spans
+    )
+
+
+def test_examples_drop_letter_case_where_told_and_are_cut_at_the_limit(tokenizer):
+    texts = [Labeled("Oslo calls", (Span(0, 4, "LOC"),))] * 2
+    shown, hidden = examples(corpus(), texts, tokenizer, caseless=np.array([False, True]))
+    assert shown.ids.tolist() == hidden.ids.tolist()
+    assert shown.case.tolist() == [0, 3, 2, 0]
+    assert not hidden.case.any()
+    assert shown.target.tolist() == [0, 1 << 5, 1, 0]
+    (short,) = examples(corpus(), texts[:1], tokenizer, caseless=np.array([False]), limit=1)
+    assert len(short.ids) == 3
+
+
+def test_batches_hold_every_example_once_within_the_budget(tokenizer):
+    texts = [Labeled("Oslo " * n) for n in range(1, 40)]
+    made = examples(corpus(), texts, tokenizer, caseless=np.zeros(39, bool))
+    found = list(batches(made, batch_tokens=64, pad_id=9, rng=np.random.default_rng(0)))
+    lengths = sorted(int(n) for b in found for n in b.attention_mask.sum(1))
+    assert lengths == [n + 2 for n in range(1, 40)]
+    assert max(b.input_ids.size for b in found) <= 64
+    assert all((b.input_ids[b.attention_mask == 0] == 9).all() for b in found)
+    assert all((b.target[b.attention_mask == 0] == 0).all() for b in found)
+
+
+def test_padding_leaves_each_row_as_it_was(tokenizer):
+    long, short = examples(
+        corpus(), [Labeled("Oslo Rome Ada"), Labeled("Oslo")], tokenizer, caseless=np.zeros(2, bool)
+    )
+    batch = pad([long, short], 0)
+    assert batch.input_ids[1].tolist() == [*short.ids.tolist(), 0, 0]
+    assert batch.attention_mask[1].tolist() == [1, 1, 1, 0, 0]
+
+
+def test_held_out_blocks_are_the_same_in_every_run_and_no_sentence_is_in_both():
+    train, dev = split(corpus(), [tuple(SENTENCES)] * 40, 0.3)
+    assert (train, dev) == split(corpus(), [tuple(SENTENCES)] * 40, 0.3)
+    n_train, n_dev = (sum(len(d) for d in part) for part in (train, dev))
+    assert n_train + n_dev == 2400
+    assert 0.2 < n_dev / 2400 < 0.4
+
+
+@pytest.mark.parametrize("wrong", [{"held_out": 1.5}, {"longest_tokens": 600}, {"shortest_tokens": 0}])
+def test_impossible_mixes_are_refused(wrong):
+    with pytest.raises(ConfigError, match=next(iter(wrong))):
+        MixConfig(**wrong)
