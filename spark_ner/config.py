@@ -6,6 +6,7 @@ what was wanted. Nothing is dropped silently.
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import difflib
 import tomllib
@@ -34,19 +35,19 @@ def load_toml(path: str | Path) -> dict[str, object]:
 
 def apply_sets(tree: Tree, settings: Iterable[str]) -> dict[str, object]:
     """A copy of the tree with each `a.b=value` applied; values are TOML, or plain text where they are not."""
-    copy: dict[str, Any] = {key: dict(v) if isinstance(v, Mapping) else v for key, v in tree.items()}
+    changed: dict[str, Any] = copy.deepcopy(dict(tree))
     for setting in settings:
         path, equals, value = setting.partition("=")
         keys = [part.strip() for part in path.split(".")]
         if not equals or not all(keys):
             raise ConfigError(f"--set {setting!r} is not of the form key=value")
-        node = copy
+        node = changed
         for key in keys[:-1]:
             node = node.setdefault(key, {})
             if not isinstance(node, dict):
                 raise ConfigError(f"--set {setting!r}: {key} is a value, not a section")
         node[keys[-1]] = _parse_value(value.strip())
-    return copy
+    return changed
 
 
 def from_dict(cls: type[T], tree: Tree, *, where: str = "config") -> T:

@@ -25,7 +25,7 @@ _SPECIAL_TAGS = frozenset({"O", "X", "[CLS]", "[SEP]", "[PAD]", "<s>", "</s>", "
 class LabelScheme:
     """The tags a model scores, in id order, and the entity types behind them.
 
-    `position[tag_id]` is OUTSIDE, BEGIN, INSIDE, END or SINGLE; `type_id[tag_id]` indexes `types`, -1 outside.
+    `position[tag_id]` is OUTSIDE, BEGIN, INSIDE, END or SINGLE; `type_id[tag_id]` indexes `types`, or is -1.
     """
 
     tags: tuple[str, ...]
@@ -50,7 +50,11 @@ class LabelScheme:
         prefixed = [tag for tag in named if _has_prefix(tag)]
         if prefixed and len(prefixed) != len(named):
             strange = next(tag for tag in named if not _has_prefix(tag))
-            raise LabelError(f"tag {strange!r} has no known prefix (B, I, E, L, S, U) while {prefixed[0]!r} has one")
+            raise LabelError(
+                f"tag {strange!r} has no known prefix (B, I, E, L, S, U) while {prefixed[0]!r} has one"
+            )
+        if not prefixed and (strange_pair := _unknown_prefixes(named)):
+            raise LabelError(f"no tag has a known prefix (B, I, E, L, S, U): got {strange_pair}")
         types: list[str] = []
         position = np.zeros(len(tags), np.int8)
         type_id = np.full(len(tags), -1, np.int16)
@@ -66,7 +70,9 @@ class LabelScheme:
             raise LabelError(f"the model's tags name no entity type: {', '.join(tags)}")
         return cls(tags=tuple(tags), types=tuple(types), position=position, type_id=type_id)
 
-    def spans(self, tag_ids: NDArray[np.integer], first: NDArray[np.bool_]) -> tuple[NDArray, NDArray, NDArray]:
+    def spans(
+        self, tag_ids: NDArray[np.integer], first: NDArray[np.bool_]
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int16]]:
         """Entities of a run of words, as (index of first word, index of last word, type id) arrays.
 
         Args:
@@ -101,6 +107,16 @@ class LabelScheme:
 def _has_prefix(tag: str) -> bool:
     prefix, hyphen, name = tag.partition("-")
     return bool(hyphen and name) and prefix in _PREFIXES
+
+
+def _unknown_prefixes(tags: Sequence[str]) -> str:
+    """Two tags such as `b-PER, i-PER`: one type behind two letters, so a scheme, not hyphened types."""
+    seen: dict[str, str] = {}
+    for tag in tags:
+        letter, hyphen, name = tag.partition("-")
+        if hyphen and len(letter) == 1 and seen.setdefault(name, tag) != tag:
+            return f"{seen[name]!r}, {tag!r}"
+    return ""
 
 
 def iob2_tags(types: Sequence[str]) -> tuple[str, ...]:

@@ -36,8 +36,8 @@ class Entity(NamedTuple):
 class Entities:
     """The entities of `n` documents in order.
 
-    Document `i` owns rows `offsets[i]:offsets[i + 1]`; `valid[i]` is false for a null document and for one that
-    could not be processed, whose reason is `errors[i]`.
+    Document `i` owns rows `offsets[i]:offsets[i + 1]`; `valid[i]` is false for a null document and for one
+    that could not be processed, whose reason is `errors[i]`.
     """
 
     offsets: NDArray[np.int32]  # (n + 1,)
@@ -72,7 +72,7 @@ class Entities:
     def __iter__(self) -> Iterator[list[Entity] | None]:
         return (self[i] for i in range(len(self)))
 
-    def to_arrow(self) -> pa.ListArray:
+    def to_arrow(self) -> pa.ListArray[pa.ListScalar[pa.StructType]]:
         """An `array<struct<start,end,text,label,score>>` column, null where a document is not valid."""
         names = pa.array(self.labels, pa.string())
         values = pa.StructArray.from_arrays(

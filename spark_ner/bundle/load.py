@@ -14,6 +14,8 @@ from pathlib import Path
 from spark_ner.bundle.manifest import (
     FORMAT,
     MANIFEST_NAME,
+    OVERLAP_TOKENS,
+    WINDOW_TOKENS,
     FileEntry,
     Manifest,
     Variant,
@@ -26,10 +28,25 @@ from spark_ner.labels import LabelScheme
 
 SHIPPED = ("default",)
 
-# Model types whose position table reserves rows up to the padding id (their first position is pad_token_id + 1).
-_OFFSET_POSITIONS = frozenset({"roberta", "xlm-roberta", "camembert", "longformer", "mpnet", "xlm-roberta-xl"})
-_DEFAULT_WINDOW_TOKENS = 254  # 256 with the special tokens: a bucket
-_DEFAULT_OVERLAP_TOKENS = 64
+# Model types whose position table reserves rows up to the padding id: the first position is pad_token_id + 1.
+_OFFSET_POSITIONS = frozenset(
+    [
+        "roberta",
+        "xlm-roberta",
+        "xlm-roberta-xl",
+        "roberta-prelayernorm",
+        "camembert",
+        "longformer",
+        "mpnet",
+        "xmod",
+        "ibert",
+        "lilt",
+        "luke",
+        "data2vec-text",
+        "markuplm",
+        "layoutlmv3",
+    ]
+)
 
 
 @dataclass(frozen=True)
@@ -50,12 +67,19 @@ class Bundle:
         variants = self.manifest.variants
         if variant != "auto":
             if variant not in variants:
-                raise BundleError(f"bundle {self.manifest.name} has no variant {variant!r}{nearest(variant, variants)}")
-            return variant, variants[variant]
+                raise BundleError(
+                    f"bundle {self.manifest.name} has no variant {variant!r}{nearest(variant, variants)}"
+                )
+            chosen = variants[variant]
+            if runtime not in ("auto", chosen.runtime):
+                raise BundleError(f"variant {variant!r} is computed by {chosen.runtime}, not {runtime}")
+            return variant, chosen
         fitting = {k: v for k, v in variants.items() if runtime in ("auto", v.runtime)}
         if not fitting:
             have = ", ".join(f"{k} ({v.runtime})" for k, v in variants.items())
-            raise BundleError(f"bundle {self.manifest.name} has no variant for runtime {runtime!r}; it has: {have}")
+            raise BundleError(
+                f"bundle {self.manifest.name} has no variant for runtime {runtime!r}; it has: {have}"
+            )
         size = {k: sum(self.manifest.files[f].bytes for f in v.files) for k, v in fitting.items()}
         best = min(fitting, key=lambda k: (fitting[k].runtime != "onnx", size[k]))
         return best, fitting[best]
@@ -73,7 +97,8 @@ def locate(model: str | Path) -> Path:
     if path.is_dir():
         return path
     raise PathError(
-        f"model {str(model)!r} is neither a shipped model ({', '.join(SHIPPED)}, fake) nor a directory on this machine"
+        f"model {str(model)!r} is neither a shipped model ({', '.join(SHIPPED)}, fake) "
+        "nor a directory on this machine"
     )
 
 
@@ -92,7 +117,10 @@ def open_bundle(model: str | Path, *, variants: Iterable[str] | None = None) -> 
     if (path / MANIFEST_NAME).is_file():
         manifest = read_manifest(path)
         wanted = set(manifest.variants if variants is None else variants)
-        names = [manifest.tokenizer, *(f for k, v in manifest.variants.items() if k in wanted for f in v.files)]
+        names = [
+            manifest.tokenizer,
+            *(f for k, v in manifest.variants.items() if k in wanted for f in v.files),
+        ]
         for name in dict.fromkeys(names):
             _verify(path / name, manifest.files[name])
     else:
@@ -118,18 +146,27 @@ def _manifest_of_hugging_face(path: Path) -> Manifest:
         config = json.loads(config_file.read_text(encoding="utf-8"))
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
         raise BundleError(f"{config_file} is not JSON: {error}") from None
+    if not isinstance(config, dict):
+        raise BundleError(f"{config_file} is no model's config: an object was wanted")
+    if "auto_map" in config:
+        raise BundleError(f"{config_file} names code of its own (auto_map); remote code is never run")
     weights = sorted(p.name for p in path.glob("*.safetensors"))
     if not weights:
         pickles = sorted(p.name for p in [*path.glob("*.bin"), *path.glob("*.pt"), *path.glob("*.pkl")])
         what = f"only {', '.join(pickles)}, which can run code when loaded" if pickles else "no weights"
-        raise BundleError(f"{path} has {what}; safetensors are wanted (model.save_pretrained(DIR) writes them)")
+        raise BundleError(
+            f"{path} has {what}; safetensors are wanted (model.save_pretrained(DIR) writes them)"
+        )
     names = ["config.json", *weights, *(p.name for p in path.glob("*.safetensors.index.json"))]
     if not (path / "tokenizer.json").is_file():
         raise BundleError(
             f"{path} has no tokenizer.json: a fast tokenizer is needed; "
             "AutoTokenizer.from_pretrained(DIR).save_pretrained(DIR) writes one"
         )
-    entries = {n: FileEntry(sha256=sha256_of(path / n), bytes=(path / n).stat().st_size) for n in [*names, "tokenizer.json"]}
+    entries = {
+        n: FileEntry(sha256=sha256_of(path / n), bytes=(path / n).stat().st_size)
+        for n in [*names, "tokenizer.json"]
+    }
     max_tokens = _max_tokens(config)
     return Manifest(
         format=FORMAT,
@@ -140,8 +177,8 @@ def _manifest_of_hugging_face(path: Path) -> Manifest:
         variants={"original": Variant(runtime="torch", precision=_precision(config), files=tuple(names))},
         files=entries,
         token_feature=config.get("spark_ner_token_feature", "none"),
-        window_tokens=min(_DEFAULT_WINDOW_TOKENS, max_tokens),
-        overlap_tokens=_DEFAULT_OVERLAP_TOKENS,
+        window_tokens=min(WINDOW_TOKENS, max_tokens),
+        overlap_tokens=OVERLAP_TOKENS,
     )
 
 
@@ -149,7 +186,12 @@ def _labels(config: dict[str, object], config_file: Path) -> tuple[str, ...]:
     mapping = config.get("id2label")
     if not isinstance(mapping, dict) or not mapping:
         raise BundleError(f"{config_file} has no id2label: the model names no labels")
-    by_id = {int(k): str(v) for k, v in mapping.items()}
+    try:
+        by_id = {int(k): str(v) for k, v in mapping.items()}
+    except ValueError:
+        raise BundleError(
+            f"{config_file}: the ids of id2label are no numbers: {', '.join(mapping)}"
+        ) from None
     if sorted(by_id) != list(range(len(by_id))):
         raise BundleError(f"{config_file}: id2label skips ids; got {sorted(by_id)}")
     return tuple(by_id[i] for i in range(len(by_id)))
@@ -159,7 +201,8 @@ def _max_tokens(config: dict[str, object]) -> int:
     """The limit of the position table, not of the tokenizer's settings, which often name none."""
     limit = int(str(config.get("max_position_embeddings") or config.get("n_positions") or 512))
     if config.get("model_type") in _OFFSET_POSITIONS:
-        limit -= int(str(config.get("pad_token_id") or 0)) + 1
+        pad = config.get("pad_token_id")
+        limit -= int(str(1 if pad is None else pad)) + 1  # 1 is transformers' default for all of them
     return limit
 
 

@@ -1,4 +1,4 @@
-"""The manifest of a bundle: labels, tokenizer, windows, and each variant's files with digests and measured F1."""
+"""The manifest of a bundle: labels, tokenizer, windows, and each variant's files, digests and measured F1."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ from spark_ner.errors import BundleError, ConfigError
 
 MANIFEST_NAME = "manifest.json"
 FORMAT = 1
+WINDOW_TOKENS = 254  # 256 with BERT's special tokens: a bucket
+OVERLAP_TOKENS = 64
 _CHUNK_BYTES = 1 << 20
 
 
@@ -49,8 +51,8 @@ class Manifest:
     files: Mapping[str, FileEntry]
     tokenizer: str = "tokenizer.json"
     token_feature: Literal["none", "letter_case"] = "none"
-    window_tokens: int = 254
-    overlap_tokens: int = 64
+    window_tokens: int = WINDOW_TOKENS
+    overlap_tokens: int = OVERLAP_TOKENS
 
     def to_json(self) -> str:
         """Canonical text: equal manifests give equal text."""

@@ -6,7 +6,7 @@ import os
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NotRequired, TypedDict, Unpack
 
 from spark_ner.bundle.load import Bundle, open_bundle
 from spark_ner.bundle.manifest import FORMAT, MANIFEST_NAME, FileEntry, Manifest, Variant, sha256_of
@@ -14,30 +14,40 @@ from spark_ner.errors import BundleError
 from spark_ner.labels import LabelScheme
 
 
+class About(TypedDict):
+    """What a bundle says of its model: the fields of `Manifest` that do not follow from its files."""
+
+    name: str
+    version: str
+    labels: tuple[str, ...]
+    max_tokens: int
+    token_feature: NotRequired[Literal["none", "letter_case"]]
+    window_tokens: NotRequired[int]
+    overlap_tokens: NotRequired[int]
+
+
 def publish(
     directory: str | Path,
     *,
-    name: str,
-    version: str,
-    labels: tuple[str, ...],
-    max_tokens: int,
     variants: Mapping[str, Variant],
     sources: Mapping[str, Path],
     tokenizer: str = "tokenizer.json",
-    token_feature: Literal["none", "letter_case"] = "none",
-    window_tokens: int = 254,
-    overlap_tokens: int = 64,
+    **about: Unpack[About],
 ) -> Bundle:
     """Copy the files into the directory and write the manifest; a reader sees the old bundle or the new one.
 
     Args:
+        directory: where; made if need be.
+        variants: what it holds.
         sources: file name in the bundle -> file to copy (may be the same file already in place).
+        tokenizer: name of the tokenizer's file.
+        **about: the manifest's other fields, see `Manifest`.
 
     Raises:
         BundleError: a variant names a file that is not among the sources.
         LabelError: the tags follow no scheme.
     """
-    LabelScheme.from_tags(labels)
+    LabelScheme.from_tags(about["labels"])
     wanted = {tokenizer, *(f for v in variants.values() for f in v.files)}
     if missing := sorted(wanted - set(sources)):
         raise BundleError(f"no source for {', '.join(missing)}")
@@ -52,19 +62,7 @@ def publish(
             shutil.copyfile(source, aside)
             os.replace(aside, place)
         entries[file_name] = FileEntry(sha256=sha256_of(place), bytes=place.stat().st_size)
-    manifest = Manifest(
-        format=FORMAT,
-        name=name,
-        version=version,
-        labels=labels,
-        max_tokens=max_tokens,
-        variants=dict(variants),
-        files=entries,
-        tokenizer=tokenizer,
-        token_feature=token_feature,
-        window_tokens=window_tokens,
-        overlap_tokens=overlap_tokens,
-    )
+    manifest = Manifest(format=FORMAT, variants=dict(variants), files=entries, tokenizer=tokenizer, **about)
     aside = target / (MANIFEST_NAME + ".part")
     aside.write_text(manifest.to_json(), encoding="utf-8")
     os.replace(aside, target / MANIFEST_NAME)

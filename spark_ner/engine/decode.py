@@ -27,15 +27,17 @@ class Words:
     def concatenate(cls, parts: Sequence[Words]) -> Words:
         """Words of several chunks, in order."""
         if not parts:
-            return cls(*(np.zeros(0, t) for t in (np.int64, np.int32, np.int32, np.int16, np.float32)))
+            spans = np.zeros(0, np.int32)
+            return cls(np.zeros(0, np.int64), spans, spans, np.zeros(0, np.int16), np.zeros(0, np.float32))
         names = ("document", "start", "end", "tag", "score")
         return cls(*(np.concatenate([getattr(p, n) for p in parts]) for n in names))
 
 
 def softmax(logits: NDArray[np.float32]) -> NDArray[np.float32]:
     """Probabilities over the last axis, (…, n_tags)."""
-    powers = np.exp(logits - logits.max(axis=-1, keepdims=True))
-    return powers / powers.sum(axis=-1, keepdims=True)
+    powers: NDArray[np.float32] = np.exp(logits - logits.max(axis=-1, keepdims=True))
+    chances: NDArray[np.float32] = powers / powers.sum(axis=-1, keepdims=True, dtype=np.float32)
+    return chances
 
 
 def word_tags(
@@ -53,7 +55,8 @@ def word_tags(
         chosen = softmax(logits[heads])
     elif strategy == "average":
         counts = np.diff(np.append(heads, len(of_word)))
-        chosen = np.add.reduceat(softmax(logits), heads, axis=0) / counts[:, None].astype(np.float32)
+        sums = np.add.reduceat(softmax(logits), heads, axis=0)
+        chosen = (sums / counts[:, None]).astype(np.float32)
     else:
         chances = softmax(logits)
         # Within each word the surest token comes first; ties go to the earlier one.
@@ -61,6 +64,18 @@ def word_tags(
         chosen = chances[order[heads]]
     tags = chosen.argmax(axis=1)
     return tags.astype(np.int16), chosen[np.arange(len(tags)), tags].astype(np.float32)
+
+
+def _means(
+    values: NDArray[np.float32], head: NDArray[np.int64], tail: NDArray[np.int64]
+) -> NDArray[np.float32]:
+    """Mean of values[head:tail + 1], run by run; the words before a run leave no rounding in it."""
+    if not len(head):
+        return np.zeros(0, np.float32)
+    edges = np.stack([head, tail + 1], axis=1).ravel()
+    sums = np.add.reduceat(np.append(values, 0).astype(np.float64), edges)[::2]
+    means: NDArray[np.float32] = (sums / (tail + 1 - head)).astype(np.float32)
+    return means
 
 
 def decode(
@@ -77,8 +92,7 @@ def decode(
     """
     first = np.diff(words.document, prepend=-1) != 0
     head, tail, kind = scheme.spans(words.tag, first)
-    sums = np.concatenate([[0.0], np.cumsum(words.score, dtype=np.float64)])
-    score = ((sums[tail + 1] - sums[head]) / np.maximum(tail + 1 - head, 1)).astype(np.float32)
+    score = _means(words.score, head, tail)
     keep = np.ones(len(head), bool)
     if thresholds:
         floor = np.array([thresholds.get(name, 0.0) for name in scheme.types], np.float32)

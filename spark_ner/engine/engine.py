@@ -7,12 +7,14 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import NotRequired, TypedDict, Unpack
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
 from spark_ner.bundle.load import Bundle, open_bundle
+from spark_ner.bundle.manifest import OVERLAP_TOKENS, WINDOW_TOKENS
 from spark_ner.engine import fake
 from spark_ner.engine.batching import bucket_lengths, token_budget_batches
 from spark_ner.engine.decode import Words, decode, word_tags
@@ -54,8 +56,20 @@ class EngineStats:
         return 1 - self.tokens / self.padded_tokens if self.padded_tokens else 0.0
 
 
+class ModelInput(TypedDict):
+    """What a model takes: its length with special ones, its windows without, whether it reads letter case."""
+
+    max_tokens: int
+    window_tokens: NotRequired[int]
+    overlap_tokens: NotRequired[int]
+    letter_case: NotRequired[bool]
+
+
 class Engine:
-    """Texts to entities in this process; not for use by several threads at once."""
+    """Texts to entities in this process; it keeps no state between texts, only counters.
+
+    Several threads may call it; the counters are exact with one.
+    """
 
     def __init__(
         self,
@@ -64,21 +78,21 @@ class Engine:
         runtime: Runtime,
         scheme: LabelScheme,
         spec: EngineSpec,
-        max_tokens: int,
-        window_tokens: int = 254,
-        overlap_tokens: int = 64,
-        letter_case: bool = False,
+        **takes: Unpack[ModelInput],
     ) -> None:
         """Put the parts together; `load_engine` does it from a model's name."""
         self.spec, self.scheme, self.runtime = spec, scheme, runtime
         self.stats = EngineStats()
+        self._tokenizer, self._max_tokens = tokenizer, takes["max_tokens"]
+        self._letter_case = takes.get("letter_case", False)
         self.window_tokens, self.overlap_tokens = spec.window(
-            limit=max_tokens - tokenizer.n_special, default=window_tokens, overlap=overlap_tokens
+            limit=self._max_tokens - tokenizer.n_special,
+            default=takes.get("window_tokens", WINDOW_TOKENS),
+            overlap=takes.get("overlap_tokens", OVERLAP_TOKENS),
         )
         for label in spec.thresholds:
             if label not in scheme.types:
                 raise ConfigError(f"threshold for {label!r}, but the model knows: {', '.join(scheme.types)}")
-        self._tokenizer, self._letter_case = tokenizer, letter_case
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -90,7 +104,7 @@ class Engine:
         (entities,) = self._annotate([[t if t is None else clean(t) for t in texts]])
         return entities
 
-    def annotate_stream(self, arrays: Iterable[pa.Array]) -> Iterator[Entities]:
+    def annotate_stream(self, arrays: Iterable[pa.StringArray | pa.LargeStringArray]) -> Iterator[Entities]:
         """One result per input array of strings, in order; reads ahead over arrays by `lookahead_tokens`.
 
         A byte that is not UTF-8 counts as one U+FFFD. A document that fails is recorded and fails no other,
@@ -108,7 +122,9 @@ class Engine:
             reject=self._reject,
         )
         while (chunk := self._next(chunks)) is not None:
+            # The longest bucket is the model's own length, which need be no multiple of a step.
             buckets = bucket_lengths(chunk.windows.n_tokens + self._tokenizer.n_special)
+            buckets = np.minimum(buckets, self._max_tokens)
             for batch in token_budget_batches(buckets, self.spec.batch_tokens):
                 self._score(chunk, batch, int(buckets[batch[0]]))
             chunk.hand_out()
@@ -125,25 +141,27 @@ class Engine:
         cap = self.spec.max_document_chars
         if cap is None or len(text) <= cap:
             return None
-        return self._failed(f"the document has {len(text)} characters; max_document_chars is {cap}")
+        return f"the document has {len(text)} characters; max_document_chars is {cap}"
 
     def _score(self, chunk: Chunk, windows: NDArray[np.int64], bucket: int) -> None:
         """Score the windows of one batch and place their words' tags; a failure is narrowed to its window."""
         began = time.perf_counter()
         try:
             self._place(chunk, windows, self.runtime.scores(self._batch(chunk, windows, bucket)))
-        except Exception as error:  # the row-level boundary: whatever a model raises belongs to one document
-            if self.spec.on_error == "fail" and len(windows) == 1:
-                raise self._row_error(error) from None
-            if len(windows) == 1:
-                chunk.fail(int(windows[0]), self._failed(f"the model failed on the document: {type(error).__name__}"))
-            else:
+        except Exception as error:  # noqa: BLE001 - the row-level boundary: it belongs to one document
+            if len(windows) > 1:
                 for window in windows:
                     self._score(chunk, window[None], bucket)
+                return  # each was counted by itself
+            # Another library's message may hold the text: its type is all that is passed on.
+            what = str(error) if isinstance(error, RowError) else type(error).__name__
+            chunk.fail(int(windows[0]), f"the model failed on the document: {what}")
         self.stats.forward_s += time.perf_counter() - began
         self.stats.windows += len(windows)
         self.stats.padded_tokens += len(windows) * bucket
-        self.stats.tokens += int(chunk.windows.n_tokens[windows].sum()) + len(windows) * self._tokenizer.n_special
+        self.stats.tokens += (
+            int(chunk.windows.n_tokens[windows].sum()) + len(windows) * self._tokenizer.n_special
+        )
 
     def _batch(self, chunk: Chunk, windows: NDArray[np.int64], bucket: int) -> Batch:
         """Gather the windows' tokens, special ones around them, padding behind: (n_windows, bucket)."""
@@ -163,7 +181,7 @@ class Engine:
         return Batch(ids, mask, kinds)
 
     def _place(self, chunk: Chunk, windows: NDArray[np.int64], logits: NDArray[np.float32]) -> None:
-        """Take each owned word's tag from the scores (n_windows, bucket, n_tags) of the window that owns it."""
+        """Take each owned word's tag from the scores (n_windows, bucket, n_tags) of its window."""
         low, high = chunk.words_of(windows)
         counts = high - low
         word = np.concatenate([np.arange(a, b) for a, b in zip(low.tolist(), high.tolist(), strict=True)])
@@ -181,6 +199,8 @@ class Engine:
         chunk.tag[word], chunk.score[word] = word_tags(scores, of_word, strategy=self.spec.word_strategy)
 
     def _decode(self, documents: Documents) -> Entities:
+        if documents.errors and self.spec.on_error == "fail":
+            raise RowError(documents.errors[min(documents.errors)])
         began = time.perf_counter()
         words = Words.concatenate(documents.words)
         documents.words.clear()
@@ -195,15 +215,6 @@ class Engine:
         stats.entities += len(entities.start)
         stats.decode_s += time.perf_counter() - began
         return entities
-
-    def _failed(self, reason: str) -> str:
-        if self.spec.on_error == "fail":
-            raise RowError(reason)
-        return reason
-
-    def _row_error(self, error: Exception) -> RowError:
-        # Another library's message may hold the text: its type is all that is passed on.
-        return error if isinstance(error, RowError) else RowError(f"the model failed: {type(error).__name__}")
 
 
 def load_engine(
@@ -252,7 +263,8 @@ def _runtime_of(bundle: Bundle, spec: EngineSpec) -> Runtime:
     if spec.runtime == "fake":
         raise ConfigError("runtime 'fake' goes with model 'fake'")
     _, variant = bundle.choose(runtime=spec.runtime, variant=spec.variant)
-    threads = spec.threads or len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    threads = spec.threads or usable
     if variant.runtime == "onnx":
         from spark_ner.engine.runtimes.onnx import OnnxRuntime
 
@@ -270,7 +282,7 @@ def _runtime_of(bundle: Bundle, spec: EngineSpec) -> Runtime:
 def _tokens_of_words(
     chunk: Chunk, head: NDArray[np.int64], window_end: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """All solid tokens of words, no further than the window reaches: token rows, and which word each belongs to."""
+    """Solid tokens of words, as far as the window reaches: token rows, and which word each is of."""
     starts = np.flatnonzero(chunk.tokens.word)
     index = np.searchsorted(starts, head) + 1
     stop = np.minimum(np.append(starts, len(chunk.tokens))[index], window_end)
@@ -281,7 +293,7 @@ def _tokens_of_words(
     return token[solid], of_word[solid]
 
 
-def strings(array: pa.Array) -> list[str | None]:
+def strings(array: pa.StringArray | pa.LargeStringArray) -> list[str | None]:
     """Python strings of an Arrow string array; a byte that is not UTF-8 becomes one U+FFFD."""
     try:
         texts: list[str | None] = array.to_pylist()

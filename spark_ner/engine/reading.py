@@ -1,7 +1,7 @@
 """Look-ahead: arrays of documents in, chunks of windows out, bounded by tokens and not by documents.
 
-A chunk holds the windows of many documents, or a part of a long one. Documents that end in it are whole; a long
-document is read slab by slab, and what a later slab could still change is carried into the next chunk.
+A chunk holds the windows of many documents, or a part of a long one. Documents that end in it are whole; a
+long document is read slab by slab, and what a later slab could still change is carried into the next chunk.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from spark_ner.engine.windows import Windows
 
 @dataclass
 class Documents:
-    """One input array on its way through the engine: its texts, the words tagged so far, the rows that failed."""
+    """One input array on its way through the engine: texts, words tagged so far, rows that failed."""
 
     texts: Sequence[str | None]
     words: list[Words] = field(default_factory=list)
@@ -79,7 +79,13 @@ class Chunk:
             low, high = np.searchsorted(text, [positions[0], positions[-1] + 1])
             part = slice(int(low), int(high))
             documents.words.append(
-                Words(document[text[part]], tokens.start[rows[part]], end[part], self.tag[part], self.score[part])
+                Words(
+                    document[text[part]],
+                    tokens.start[rows[part]],
+                    end[part],
+                    self.tag[part],
+                    self.score[part],
+                )
             )
 
 
@@ -130,8 +136,7 @@ class _Builder:
         """The chunk collected so far, or None where there is nothing in it."""
         if not self._tokens and not self._finished:
             return None
-        empty = Tokens(np.zeros(1, np.int64), *(np.zeros(0, t) for t in _TOKEN_DTYPES))
-        tokens = concatenate(self._tokens) if self._tokens else empty
+        tokens = concatenate(self._tokens)
         windows = laying.merge(self._windows) if self._windows else laying.whole(np.zeros(1, np.int64))
         # A window that owns no word (blank text, fillers) is not worth the model's time.
         words_before = np.concatenate([[0], np.cumsum(tokens.word)])
@@ -140,9 +145,6 @@ class _Builder:
         chunk = Chunk(tokens, windows, self._owner, self._finished)
         self._clear()
         return chunk
-
-
-_TOKEN_DTYPES = (np.int32, np.int32, np.int32, np.bool_, np.bool_, np.uint8)
 
 
 def lookahead(
@@ -158,15 +160,16 @@ def lookahead(
 
     Args:
         arrays: documents; null ones are skipped.
-        size: window length in tokens without special ones; `overlap` likewise.
+        tokenizer: cuts them into tokens.
+        size: window length in tokens without special ones.
+        overlap: tokens two neighbouring windows share.
         tokens: how far to read ahead; a chunk may exceed it by one slab.
         reject: gives a sentence for a document that is not to be read.
     """
     builder = _Builder(size, overlap)
     for texts in arrays:
         documents = Documents(texts)
-        for step in _read(documents, tokenizer, builder, reject):
-            del step
+        for _ in _read(documents, tokenizer, builder, reject):
             if builder.n_tokens >= tokens and (chunk := builder.build()):
                 yield chunk
         builder.finish(documents)
@@ -183,8 +186,8 @@ def _read(
 
     def flush() -> None:
         nonlocal n_chars
-        if group:
-            builder.add_documents(documents, list(group), tokenizer.encode([documents.texts[i] or "" for i in group]))
+        for indices, tokens in _encode(documents, list(group), tokenizer):
+            builder.add_documents(documents, indices, tokens)
         group.clear()
         n_chars = 0
 
@@ -208,13 +211,44 @@ def _read(
     yield
 
 
+def _encode(
+    documents: Documents, indices: list[int], tokenizer: Tokenizer
+) -> Iterator[tuple[list[int], Tokens]]:
+    """Tokens of some documents together; one that cannot be read leaves its sentence and nothing else."""
+    if not indices:
+        return
+    try:
+        tokens = tokenizer.encode([documents.texts[i] or "" for i in indices])
+    except Exception as error:  # noqa: BLE001 - the row-level boundary, as in the engine
+        if len(indices) > 1:
+            for index in indices:
+                yield from _encode(documents, [index], tokenizer)
+        else:
+            documents.errors[indices[0]] = _unreadable(error)
+        return
+    yield indices, tokens
+
+
+def _stream(documents: Documents, index: int, text: str, tokenizer: Tokenizer) -> Iterator[Tokens]:
+    """Slabs of one long document, up to where the tokenizer fails on it."""
+    try:
+        yield from tokenizer.stream(text)
+    except Exception as error:  # noqa: BLE001 - the row-level boundary, as in the engine
+        documents.errors[index] = _unreadable(error)
+
+
+def _unreadable(error: Exception) -> str:
+    # The library's message may hold the text: its type is all that is passed on.
+    return f"the tokenizer failed on the document: {type(error).__name__}"
+
+
 def _read_long(
     documents: Documents, index: int, text: str, tokenizer: Tokenizer, builder: _Builder
 ) -> Iterator[None]:
     """Feed one long document slab by slab; tokens of the last, unfinished window are carried on."""
     carried: list[Tokens] = []
     owned = 0
-    slabs = tokenizer.stream(text)
+    slabs = _stream(documents, index, text, tokenizer)
     slab = next(slabs, None)
     while slab is not None:
         following = next(slabs, None)

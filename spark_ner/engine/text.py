@@ -30,7 +30,7 @@ _UNSPACED_RANGES = (
     (0x20000, 0x3FFFF),
 )
 
-# Inside a word of letters or digits these do not divide it, unless the pre-tokenizer does (UAX #29, plus hyphens).
+# Between letters or digits these divide no word, unless the pre-tokenizer does (UAX #29, and hyphens).
 CONNECTORS = frozenset(map(ord, "-'’._·‐‑"))
 
 
@@ -40,7 +40,7 @@ def code_points(text: str) -> NDArray[np.uint32]:
 
 
 def clean(text: str) -> str:
-    """The same text with each lone surrogate replaced by U+FFFD, so that offsets stay and UTF-8 is possible."""
+    """The text with each lone surrogate replaced by U+FFFD: offsets stay, and UTF-8 is possible."""
     try:
         text.encode("utf-8")
     except UnicodeEncodeError:

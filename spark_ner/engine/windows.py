@@ -1,9 +1,9 @@
 """Windows over a document's tokens: model-sized, overlapping, never starting inside a word.
 
-Each token is owned by exactly one window, the one where it has most context: two neighbours share their overlap at
-the first word after its middle. Because every word gets its tag from one window only, an entity that crosses a
-window's edge, or is longer than the overlap, comes out once and whole. Layout depends on the document alone, and
-reads it from left to right, so that a document that arrives slab by slab gets the windows of the whole.
+Each token is owned by exactly one window, the one where it has most context: two neighbours share their
+overlap at the first word after its middle. Because every word gets its tag from one window only, an entity
+that crosses a window's edge, or is longer than the overlap, comes out once and whole. Layout depends on the
+document alone, and reads it from left to right: one that arrives slab by slab gets the windows of the whole.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 @dataclass(frozen=True)
 class Windows:
-    """Rows `start:end` of a token table go to the model; words in rows `own_start:own_end` take their tags from it."""
+    """Rows `start:end` of a token table go to the model; it tags the words in rows `own_start:own_end`."""
 
     start: NDArray[np.int64]  # (n_windows,)
     end: NDArray[np.int64]

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 @dataclass(frozen=True)
 class Batch:
-    """Windows of one length bucket, padded to it; all arrays are (n_windows, n_tokens), special tokens included."""
+    """Windows of one bucket, padded to it: (n_windows, n_tokens) arrays, special tokens included."""
 
     ids: NDArray[np.int64]
     mask: NDArray[np.int64]  # 1 on real tokens

@@ -13,7 +13,7 @@ from spark_ner.errors import BundleError
 
 
 class OnnxRuntime:
-    """Runs an ONNX token classifier with inputs input_ids, attention_mask and, where it has it, token_type_ids."""
+    """Runs an ONNX token classifier: input_ids, attention_mask and, where it has it, token_type_ids."""
 
     def __init__(self, file: Path, *, threads: int, precision: str) -> None:
         """Load the graph; BundleError where ONNX Runtime cannot."""
@@ -24,9 +24,13 @@ class OnnxRuntime:
         # Spin between the operators of one run, never between runs: an idle worker must leave its core alone.
         options.add_session_config_entry("session.force_spinning_stop", "1")
         try:
-            self._session = onnxruntime.InferenceSession(str(file), options, providers=["CPUExecutionProvider"])
-        except Exception as error:  # the library's errors share no public base
-            raise BundleError(f"ONNX Runtime {onnxruntime.__version__} cannot load {file.name}: {error}") from None
+            self._session = onnxruntime.InferenceSession(
+                str(file), options, providers=["CPUExecutionProvider"]
+            )
+        except Exception as error:  # noqa: BLE001 - the library's errors share no public base
+            raise BundleError(
+                f"ONNX Runtime {onnxruntime.__version__} cannot load {file.name}: {error}"
+            ) from None
         self._inputs = {i.name for i in self._session.get_inputs()}
         self._precision = precision
 

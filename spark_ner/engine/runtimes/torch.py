@@ -18,6 +18,7 @@ class TorchRuntime:
         """Load the model; DependencyError without torch, BundleError where transformers cannot read it."""
         try:
             import torch
+            from safetensors import SafetensorError
             from transformers import AutoModelForTokenClassification
         except ImportError as error:
             raise DependencyError(
@@ -27,11 +28,21 @@ class TorchRuntime:
         if device == "cpu":
             torch.set_num_threads(threads)
         try:
-            model = AutoModelForTokenClassification.from_pretrained(
-                str(directory), local_files_only=True, use_safetensors=True, trust_remote_code=False
+            model, loading = AutoModelForTokenClassification.from_pretrained(
+                str(directory),
+                local_files_only=True,
+                use_safetensors=True,
+                trust_remote_code=False,
+                output_loading_info=True,
             )
-        except (OSError, ValueError, KeyError, RuntimeError, ImportError) as error:
-            raise BundleError(f"transformers cannot load {directory}: {str(error).splitlines()[0]}") from None
+        except (OSError, ValueError, KeyError, RuntimeError, ImportError, SafetensorError) as error:
+            reason = (str(error).splitlines() or [type(error).__name__])[0]
+            raise BundleError(f"transformers cannot load {directory}: {reason}") from None
+        if missing := sorted(loading["missing_keys"]):
+            # transformers would fill them with random numbers and go on.
+            raise BundleError(
+                f"the weights of {directory} lack {', '.join(missing[:3])}: no trained token classifier"
+            )
         self._torch, self._device, self._letter_case = torch, torch.device(device), letter_case
         self._model = model.eval().to(self._device)
 
