@@ -70,7 +70,7 @@ jars: .jars/.complete ## The Delta jars, resolved once into .jars (SPARK_NER_IVY
 demo: java $(VENV)/.demo .jars/.complete ## Entities from examples/ into a Delta table, by spark-submit
 	@$(BIN)/spark-submit --master '$(MASTER)' --properties-file conf/local/spark-defaults.conf \
 	    --jars "$$(echo .jars/*.jar | tr ' ' ',')" \
-	    jobs/ner_batch.py --input $(DEMO_INPUT) --output $(DEMO)/entities --id-col id --text-col text --keep kind,lang
+	    jobs/ner_batch.py --input $(DEMO_INPUT) --output $(DEMO)/entities --id-col id --text-col text --keep kind,lang --show 20
 
 clean-demo: ## Forget the demo's table and checkpoint
 	rm -rf $(DEMO)

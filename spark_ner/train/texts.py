@@ -132,7 +132,7 @@ def compose(
 
 
 def bare_names(documents: Sequence[Document]) -> list[Labeled]:
-    """Each entity's own text as a sentence; persons of one word left out: in a row they look like one name."""
+    """Each entity's own text as a sentence, but persons of one word: in a row they look like one name."""
     names = []
     for sentence in (s for d in documents for s in d):
         for span in sentence.spans:

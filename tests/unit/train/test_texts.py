@@ -6,7 +6,17 @@ import pytest
 from spark_ner.errors import ConfigError
 from spark_ner.train.corpora import Corpus
 from spark_ner.train.data import Labeled, Span
-from spark_ner.train.texts import MixConfig, batches, compose, examples, pad, recase, split
+from spark_ner.train.texts import (
+    MixConfig,
+    bare_names,
+    batches,
+    compose,
+    examples,
+    pad,
+    recase,
+    split,
+    with_list,
+)
 
 PLAIN = MixConfig(lower_share=0, upper_share=0, title_share=0)
 SENTENCES = [Labeled(f"Oslo calls {n}", (Span(0, 4, "LOC"),)) for n in range(60)]
@@ -108,3 +118,25 @@ def test_held_out_blocks_are_the_same_in_every_run_and_no_sentence_is_in_both():
 def test_impossible_mixes_are_refused(wrong):
     with pytest.raises(ConfigError, match=next(iter(wrong))):
         MixConfig(**wrong)
+
+
+def test_names_in_a_row_are_each_an_entity_and_no_one_word_persons():
+    sentence = Labeled(
+        "Ada Novak met Ada at Acme", (Span(0, 9, "PER"), Span(14, 17, "PER"), Span(21, 25, "ORG"))
+    )
+    names = bare_names([(sentence, Labeled("@x", (Span(0, 2, "?"),)))])
+    assert names == [Labeled("Ada Novak", (Span(0, 9, "PER"),)), Labeled("Acme", (Span(0, 4, "ORG"),))]
+    parts = with_list(SENTENCES[:3], names, np.random.default_rng(0))
+    added = [part for part in parts if part in names]
+    assert [part for part in parts if part not in names] == SENTENCES[:3]
+    assert 2 <= len(added) <= 8
+    assert parts.index(added[-1]) - parts.index(added[0]) < len(added)
+
+
+def test_lists_come_into_joined_texts_alone():
+    mix = MixConfig(lower_share=0, upper_share=0, title_share=0, single_share=0, list_share=1.0)
+    many = [t for t in composed(1, mix=mix) if t.text.count("calls") > 1]
+    assert all(t.text.count("Oslo") > t.text.count("calls") for t in many)
+    assert all(t.text[s.start : s.end] == "Oslo" for t in many for s in t.spans)
+    alone = MixConfig(lower_share=0, upper_share=0, title_share=0, single_share=1, list_share=1.0)
+    assert [t.text for t in composed(1, mix=alone)] == [s.text for s in SENTENCES]

@@ -1,0 +1,1 @@
+"""Where results go: tables that are written exactly once."""

@@ -1,0 +1,1 @@
+"""Spark on top of the engine: shipping a model, the workers' cache, the table and SQL faces, the job."""
