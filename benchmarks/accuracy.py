@@ -1,6 +1,6 @@
 """Strict span F1 of a model on the five English test sets: `make evaluate`.
 
-    python benchmarks/accuracy.py [--model default] [--variant auto] [--data ../shared/data] [--json FILE]
+    python benchmarks/accuracy.py [--model default] [--variant auto] [--sets wnut17,uner] [--data DIR]
 
 Prints a table (precision, recall, F1; PER, ORG, LOC) by sentence and, where a set has documents, by
 document, and writes JSON. Raw text is the corpus's tokens joined by blanks; user handles of BTC f are not
@@ -15,9 +15,21 @@ import sys
 from pathlib import Path
 
 import spark_ner
+from spark_ner.config import nearest
 from spark_ner.engine import EngineSpec, load_engine
-from spark_ner.errors import UserError
-from spark_ner.train.evaluate import evaluate, gold_sets, table
+from spark_ner.errors import ConfigError, UserError
+from spark_ner.train.evaluate import GoldSet, evaluate, gold_sets, table
+
+
+def chosen(sets: list[GoldSet], names: str | None) -> list[GoldSet]:
+    """The sets named; ConfigError where one is not there."""
+    if names is None:
+        return sets
+    by_name = {gold.name: gold for gold in sets}
+    for name in names.split(","):
+        if name not in by_name:
+            raise ConfigError(f"--sets: no test set {name!r}{nearest(name, by_name)}")
+    return [by_name[name] for name in names.split(",")]
 
 
 def main() -> int:
@@ -30,6 +42,7 @@ def main() -> int:
     )
     parser.add_argument("--variant", default="auto", help="variant of the bundle")
     parser.add_argument("--data", type=Path, default=Path("../shared/data"), help="folder of the corpora")
+    parser.add_argument("--sets", help="names of the sets to score, divided by commas (default: all five)")
     parser.add_argument("--threads", type=int, help="threads of the runtime (default: all)")
     parser.add_argument(
         "--json", type=Path, default=Path(".reports/accuracy.json"), help="where the JSON goes"
@@ -37,7 +50,7 @@ def main() -> int:
     options = parser.parse_args()
     try:
         engine = load_engine(options.model, spec=EngineSpec(variant=options.variant, threads=options.threads))
-        reports = evaluate(engine.annotate, gold_sets(options.data))
+        reports = evaluate(engine.annotate, chosen(gold_sets(options.data), options.sets))
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2

@@ -129,7 +129,7 @@ def config_from(arguments: argparse.Namespace) -> JobConfig:
     for name, value in vars(arguments).items():
         if value is None or name in _OWN:
             continue
-        tree.setdefault(name, None); tree[name] = tree[name] or [part.strip() for part in value.split(",") if part.strip()] if name == "keep" else value
+        tree[name] = [part.strip() for part in value.split(",") if part.strip()] if name == "keep" else value
     tree = apply_sets(tree, arguments.sets)
     missing = [name for name in ("input", "output") if name not in tree]
     if missing:

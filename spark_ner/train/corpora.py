@@ -106,7 +106,6 @@ TRAINING: tuple[Corpus, ...] = (
         labels=_PLAIN,
         annotates=_NO_MISC,
         form=_UNER,
-        share=2.0,  # the only set of web and e-mail documents in order
         ordered=True,
     ),
     *(

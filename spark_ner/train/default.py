@@ -134,11 +134,12 @@ def build(config: TrainConfig, *, work: Path, output: Path, trained: Path | None
         sources={"model.int8.onnx": work / "int8.onnx", "tokenizer.json": directory / "tokenizer.json"},
         token_feature="letter_case",
     )
-    minutes = (time.monotonic() - began) / 60
+    seconds = time.monotonic() - began
+    minutes = None if trained else seconds / 60  # of the whole, or not known
     (output / "README.md").write_text(
         card(config, measured, quantization=chosen, minutes=minutes), encoding="utf-8"
     )
-    log.info("wrote %s after %.0f minutes", output, minutes)
+    log.info("wrote %s after %.0f s", output, seconds)
 
 
 def split_sets(config: TrainConfig) -> tuple[Sets, Sets]:

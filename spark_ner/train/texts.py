@@ -124,7 +124,7 @@ def compose(
                 stop += 1
             if chance >= 1 or rng.random() < chance:
                 parts = run[at:stop]
-                if names and len(parts) > 1 and rng.random() < mix.list_share:
+                if mix.list_share and names and len(parts) > 1 and rng.random() < mix.list_share:
                     parts = with_list(parts, names, rng)
                 texts.append(join([recase(s, mix, rng) for s in parts]))
             at = stop

@@ -27,6 +27,8 @@ from tests.fixtures.taggers import (
     table_engine,
 )
 from tests.fixtures.tokenizers import FAMILIES, tokenizer
+from tests.unit.engine.test_decode import plain_word_tag
+from tests.unit.test_labels import by_the_book
 
 families = pytest.mark.parametrize("family", FAMILIES)
 CANARY = "XQ-CANARY-7"
@@ -96,6 +98,39 @@ def test_word_strategy_reads_all_tokens_of_a_word_or_the_first(strategy: str) ->
     # "Lagosx" -> Lagos ##x: the head says O by 0.6, the tail says LOC by 0.99.
     wanted = [] if strategy == "first" else [(3, 9, "LOC")]
     assert spans(engine, "in Lagosx") == wanted
+
+
+@pytest.mark.parametrize("strategy", ["first", "average", "max"])
+@pytest.mark.parametrize("family", ["wordpiece-cased", "byte-bpe-prefix", "unigram", "unigram-split"])
+def test_entities_equal_a_plain_loop_over_tokens(family: str, strategy: str) -> None:
+    """Each word's tag is read from its own tokens; those of blanks, which belong to no word, have no say."""
+    engine_tokenizer = tokenizer(family)
+    runtime = TableRuntime(len(engine_tokenizer.vocabulary()), len(IOB2))
+    text = "Ada Novak  met Ghentbrugge's Lars in İzmir, 3.5% of Köln-Bern 東京 Globex now"
+    tokens = engine_tokenizer.encode([text])
+    ids = np.array([[*engine_tokenizer.prefix_ids, *tokens.ids, *engine_tokenizer.suffix_ids]], np.int64)
+    scores = runtime.scores(Batch(ids, np.ones_like(ids), np.zeros_like(ids)))[0, 1:-1]
+    words: list[list[int]] = []
+    for i in range(len(tokens)):
+        if tokens.word[i]:
+            words.append([])
+        if tokens.solid[i]:
+            words[-1].append(i)
+    tagged = [plain_word_tag(scores[w], strategy) for w in words]
+    expected = [
+        (
+            tokens.start[words[b][0]],
+            max(tokens.end[words[e]]),
+            kind,
+            np.mean([s for _, s in tagged[b : e + 1]]),
+        )
+        for b, e, kind in by_the_book([IOB2[t] for t, _ in tagged], prefixed=True, first=[])
+    ]
+    assert len(expected) > 5
+    assert len(tokens) > len(words)
+    (found,) = engine_with(engine_tokenizer, runtime, word_strategy=strategy).annotate([text])
+    assert [(e.start, e.end, e.label) for e in found or []] == [e[:3] for e in expected]
+    np.testing.assert_allclose([e.score for e in found or []], [e[3] for e in expected], rtol=1e-5)
 
 
 class LastPieces:

@@ -40,7 +40,7 @@ def test_the_card_states_what_was_measured():
     text = card(TrainConfig(), reports, quantization=QuantizeConfig(method="mse"), minutes=42.3)
     assert "| Universal NER, English EWT test (web text) | document | 70.00 | 69.00 |" in text
     assert "| `epochs` | 4 |" in text
-    assert "42 minutes" in text
+    assert "in 42 minutes" in text
     assert "static ranges by `mse`" in text
 
 

@@ -18,7 +18,7 @@ from spark_ner.train.texts import (
     with_list,
 )
 
-PLAIN = MixConfig(lower_share=0, upper_share=0, title_share=0)
+PLAIN = MixConfig(single_share=0.6, lower_share=0, upper_share=0, title_share=0)
 SENTENCES = [Labeled(f"Oslo calls {n}", (Span(0, 4, "LOC"),)) for n in range(60)]
 SIZES = {s.text: 3 for s in SENTENCES}
 
