@@ -80,10 +80,11 @@ clean-demo: ## Forget the demo's table and checkpoint
 test: test-unit test-spark ## All tests: unit and configuration first, then Spark and Delta
 
 test-unit: $(VENV)/.dev
-	$(BIN)/pytest -m 'not gpu' --junitxml=$(REPORTS)/unit.xml tests/unit tests/conf $(PYTEST_ARGS)
+	$(BIN)/pytest -n auto --dist worksteal -m 'not gpu and not slow' --junitxml=$(REPORTS)/unit.xml tests/unit tests/conf \
+	    $(PYTEST_ARGS)
 
 test-spark: java $(VENV)/.dev .jars/.complete
-	$(BIN)/pytest -m 'not gpu' --junitxml=$(REPORTS)/spark.xml tests/spark $(PYTEST_ARGS)
+	$(BIN)/pytest -m 'not gpu and not slow' --junitxml=$(REPORTS)/spark.xml tests/spark $(PYTEST_ARGS)
 
 check: $(VENV)/.dev ## Lint, format, types: what CI checks
 	$(BIN)/ruff check .

@@ -105,19 +105,17 @@ def big_document() -> dict[str, Any]:
     """Memory that one document of 10 MB adds to a warm engine."""
     from spark_ner.engine import EngineSpec, load_engine
 
-    engine = load_engine("fake", spec=EngineSpec(threads=1))
     shipped = load_engine("default", spec=EngineSpec(threads=1))
     shipped.annotate(["Ada Lovelace met Charles Babbage in London. " * 2_000])
     before = peak_mb()
     text = "Ada Lovelace met Charles Babbage in London, and wrote to Acme. " * (10_000_000 // 63)
     shipped.runtime = _Constant(shipped.runtime, len(shipped.scheme.tags))
     entities = shipped.annotate([text])
-    del engine
     return {"added_mb": round(peak_mb() - before, 1), "characters": len(text), "documents": len(entities)}
 
 
 class _Constant:
-    """The real runtime for one batch in a hundred, made-up scores for the rest: memory without the hours."""
+    """The real runtime for one batch in twenty, O for the rest: its memory in a twentieth of the time."""
 
     def __init__(self, runtime: Any, n_tags: int) -> None:
         self.name, self._runtime, self._n_tags, self._n = runtime.name, runtime, n_tags, 0
@@ -126,9 +124,11 @@ class _Constant:
         import numpy as np
 
         self._n += 1
-        if self._n % 100 == 1:
+        if self._n % 20 == 1:
             return self._runtime.scores(batch)
-        return np.eye(self._n_tags, dtype=np.float32)[batch.ids % self._n_tags]
+        scores = np.zeros((*batch.ids.shape, self._n_tags), np.float32)
+        scores[..., 0] = 1
+        return scores
 
 
 def peak_mb() -> float:
@@ -212,8 +212,10 @@ def throughput(folder: Path, texts: dict[str, list[str]], data: Path) -> dict[st
                 "words": words_in(chosen),
                 "engine": engine_rate(chosen),
                 "job": job_rate(spark, source, folder / f"{kind}_job", words_in(chosen)),
-                "pipeline": pipeline_rate(spark, chosen, hugging_face, folder / f"{kind}_pipe"),
             }
+        # After the job, whose workers must not carry the recipe's memory.
+        for kind, chosen in texts.items():
+            figures[kind]["pipeline"] = pipeline_rate(spark, chosen, hugging_face, folder / f"{kind}_pipe")
     finally:
         spark.stop()
     figures["f1"] = accuracy(data, hugging_face)
