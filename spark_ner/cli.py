@@ -27,11 +27,7 @@ DONE, FAILED, USER_ERROR, INTERRUPTED = 0, 1, 2, 130
 # Subcommand -> (what it does, module, function). A module is imported only when its command is called.
 COMMANDS: Mapping[str, tuple[str, str, str]] = {
     "annotate": ("entities of documents into a Delta table", "spark_ner.cli", "annotate"),
-    "train": ("a model from labelled sentences", "spark_ner.train.command", "train"),
-    "evaluate": ("strict span F1 of a model", "spark_ner.train.command", "evaluate"),
-    "compress": ("smaller and faster variants of a model", "spark_ner.compress.command", "compress"),
     "models": ("the shipped models, or what a model directory holds", "spark_ner.bundle.command", "models"),
-    "bench": ("words a second on this machine", "spark_ner.engine.command", "bench"),
 }
 
 
@@ -139,12 +135,6 @@ def _command(name: str) -> Callable[[Sequence[str]], int]:
     if name not in COMMANDS:
         raise UserError(f"no command {name!r}{nearest(name, COMMANDS)}")
     _, module, function = COMMANDS[name]
-    try:
-        there = importlib.util.find_spec(module) is not None
-    except ModuleNotFoundError:
-        there = False
-    if not there:
-        raise UserError(f"spark-ner {__version__} has no {name} yet")
     command: Callable[[Sequence[str]], int] = getattr(importlib.import_module(module), function)
     return command
 

@@ -29,7 +29,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from spark_ner.errors import CommitError, ConfigError, PathError, SchemaError, SetupError
-from spark_ner.spark.source import looks_like_table, qualified
+from spark_ner.spark.location import looks_like_table, qualified
 
 ATTEMPTS = 8
 # In Python these are no family, whatever the first one's name says.

@@ -14,36 +14,32 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812, the name everybody knows
 from pyspark.sql.types import StructType
 
-from spark_ner.bundle import locate
-from spark_ner.bundle.manifest import MANIFEST_NAME, read_manifest
 from spark_ner.errors import ColumnError, ConfigError
 from spark_ner.sinks.delta import Table, check_schema, check_store, create
 from spark_ner.sinks.runs import RUNS_SCHEMA, InputFile
 from spark_ner.spark import lineage
 from spark_ner.spark.lineage import Marker
+from spark_ner.spark.location import qualified
 from spark_ner.spark.microbatch import (
     Arrival,
     Hooks,
     MicroBatches,
-    Pace,
     Target,
     append_run,
     output_schema,
     run_row,
 )
+from spark_ner.spark.pace import Pace, measured_pace
 from spark_ner.spark.report import Report, rewritten_line
 from spark_ner.spark.schema import check_text_column
 from spark_ner.spark.session import check_classic
 from spark_ner.spark.settings import JobConfig
 from spark_ner.spark.ship import Shipped, ship
-from spark_ner.spark.source import DOCUMENT_ID, READ_CONF, Source, file_states, open_source, qualified
+from spark_ner.spark.source import DOCUMENT_ID, READ_CONF, Source, file_states, open_source
 from spark_ner.spark.split import measure
 
 _log = logging.getLogger(__name__)
 
-DEFAULT_WORDS_PER_S = 3_000.0  # one core, where neither the runs table nor the manifest knows better
-CHARACTERS_A_WORD = 6.0
-_MEASURED_ROWS = 5
 _SHOWN_REWRITTEN = 1_000
 
 
@@ -109,7 +105,7 @@ def prepare(spark: SparkSession, config: JobConfig) -> Job:
         fingerprint=mark,
         schema=schema,
         table_is_there=is_there,
-        pace=_pace(spark, config, shipped, runs),
+        pace=measured_pace(spark, config, shipped, runs=runs, characters=source.characters),
         marker=marker,
         state=state,
     )
@@ -312,28 +308,3 @@ def _check_columns(config: JobConfig, read: StructType) -> None:
             raise ColumnError(
                 f'column "{name}" has the name of one that the job writes; rename it, or leave it out'
             )
-
-
-def _pace(spark: SparkSession, config: JobConfig, shipped: Shipped, runs: Table) -> Pace:
-    """Slots of the cluster, and characters a second of one: as last measured, or as the manifest says."""
-    context = spark.sparkContext
-    cpus = int(context.getConf().get("spark.task.cpus", "1") or 1)
-    slots = max(1, context.defaultParallelism // cpus)
-    measured = None
-    if runs.exists(spark):
-        same = (F.col("model_digest") == shipped.ref.digest) & (F.col("device") == shipped.spec.device)
-        done = runs.read(spark).where(same & F.expr("not replayed and task_s > 1"))
-        last = done.select("finished", "characters", "task_s").orderBy(F.col("finished").desc())
-        rows = last.limit(_MEASURED_ROWS).collect()
-        measured = sum(r["characters"] for r in rows) / sum(r["task_s"] for r in rows) if rows else None
-    return Pace(
-        slots=slots, characters_per_s=measured or CHARACTERS_A_WORD * _stated_words_per_s(config, shipped)
-    )
-
-
-def _stated_words_per_s(config: JobConfig, shipped: Shipped) -> float:
-    if shipped.ref.carrier is None or not (locate(config.model) / MANIFEST_NAME).is_file():
-        return DEFAULT_WORDS_PER_S
-    return (
-        read_manifest(locate(config.model)).variants[shipped.ref.variant].words_per_s or DEFAULT_WORDS_PER_S
-    )

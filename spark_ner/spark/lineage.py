@@ -18,8 +18,9 @@ from pyspark.sql import functions as F  # noqa: N812, the name everybody knows
 
 from spark_ner.errors import CheckpointError
 from spark_ner.sinks.delta import Table, set_property
+from spark_ner.spark.location import error_class
 from spark_ner.spark.settings import JobConfig
-from spark_ner.spark.source import BLOCK_BYTES, SOURCE, Source, column, error_class
+from spark_ner.spark.source import BLOCK_BYTES, SOURCE, Source, column
 
 FORMAT_PROPERTY = "spark_ner.format"
 TABLE_FORMAT = "1"

@@ -27,6 +27,7 @@ from spark_ner.sinks.delta import Note, Table, append, append_once, find_commit
 from spark_ner.sinks.runs import RUNS_SCHEMA, InputFile, RunRow, row_values
 from spark_ner.spark.figures import STATS, figures, observed_columns
 from spark_ner.spark.lineage import Marker, without_known
+from spark_ner.spark.pace import Pace
 from spark_ner.spark.schema import ENTITIES, ENTITIES_SPARK, ENTITY, NER_ERROR
 from spark_ner.spark.settings import JobConfig
 from spark_ner.spark.ship import Shipped
@@ -88,14 +89,6 @@ class Arrival:
     rewritten: tuple[InputFile, ...] = ()
     measured: Measured | None = None
     same_input: bool = True
-
-
-@dataclass(frozen=True, kw_only=True)
-class Pace:
-    """What sizes tasks: how many run at once, and how fast one reads."""
-
-    slots: int
-    characters_per_s: float
 
 
 def id_column(config: JobConfig) -> str:

@@ -7,11 +7,10 @@ same row in every run.
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Literal, NamedTuple
+from typing import Literal
 from urllib.parse import unquote
 
 from pyspark.errors import AnalysisException, PySparkException
@@ -21,9 +20,22 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 from spark_ner.config import nearest
 from spark_ner.errors import ColumnError, ConfigError, PathError
+from spark_ner.spark.location import (
+    COMPRESSED,
+    GLOB,
+    KINDS,
+    SUFFIX,
+    Kind,
+    as_glob,
+    error_class,
+    files_frame,
+    guess_kind,
+    last_part,
+    list_files,
+    looks_like_table,
+    qualified,
+)
 from spark_ner.spark.settings import JobConfig
-
-Kind = Literal["parquet", "json", "csv", "text", "delta"]
 
 SOURCE = "document_source"  # kept in the table: the file, or the name of the table or query
 BLOCK = "_ner_block"  # where the row's block starts in its file
@@ -44,21 +56,6 @@ READ_CONF: Mapping[str, str] = {
     "spark.sql.files.minPartitionNum": "1",
 }
 
-_KINDS: Mapping[str, Kind] = {
-    ".parquet": "parquet",
-    ".json": "json",
-    ".jsonl": "json",
-    ".ndjson": "json",
-    ".csv": "csv",
-    ".tsv": "csv",
-    ".txt": "text",
-    ".text": "text",
-}
-_COMPRESSED = r"(?:\.(?:gz|bz2|zst|zstd|snappy|lz4|deflate))?"
-_SUFFIX = re.compile(rf"(\.\w+){_COMPRESSED}$", re.IGNORECASE)
-_TABLE_NAME = re.compile(r"^[^\W\d][\w-]*(\.[\w-]+){0,2}$")
-_GLOB = frozenset("*?[]{}\\")
-_LISTING_OPTIONS = ("recursiveFileLookup", "pathGlobFilter", "modifiedBefore", "modifiedAfter")
 # Text in a file, over the file's bytes: for sizing micro-batches before anything was read.
 _TEXT_SHARE: Mapping[Kind, float] = {"parquet": 2.5, "delta": 2.5, "json": 1.0, "csv": 1.0, "text": 1.0}
 _MAX_FILES = 100_000
@@ -91,6 +88,11 @@ class Source:
         """Characters of text to expect, over the bytes of the files."""
         return _TEXT_SHARE[self.kind]
 
+    @property
+    def characters(self) -> float | None:
+        """Characters to expect; None where that takes a look at a table."""
+        return None if self.kind == "delta" else self.n_bytes * self.text_share
+
     def size(self, spark: SparkSession) -> tuple[int, int]:
         """Files and bytes."""
         if self.kind != "delta":
@@ -120,7 +122,7 @@ class Source:
             reader = reader.schema(self.schema)
         if self.is_table:
             return self._shaped(reader.table(self.location))
-        return self._shaped(reader.load(_as_glob(self.location) if self.is_single_file else self.location))
+        return self._shaped(reader.load(as_glob(self.location) if self.is_single_file else self.location))
 
     def limits(self, batch_characters: float, spark_version: str) -> dict[str, str]:
         """Reader options that bound a micro-batch; Spark's file source takes files or bytes, not both."""
@@ -175,8 +177,8 @@ def open_source(spark: SparkSession, config: JobConfig) -> Source:
         return _checked(spark, Source(kind="delta", location=location), config)
     if config.format == "delta":
         raise PathError(f"no Delta table at {config.input}")
-    listing = _listing(spark, location, config.read_options)
-    kind = config.format if config.format != "auto" else _guess(config.input, listing.suffixes)
+    listing = list_files(spark, location, config.read_options)
+    kind = config.format if config.format != "auto" else guess_kind(config.input, listing.suffixes)
     found = Source(
         kind=kind,
         location=location,
@@ -184,26 +186,14 @@ def open_source(spark: SparkSession, config: JobConfig) -> Source:
         text_unit=config.text_unit,
         n_files=listing.files,
         n_bytes=listing.bytes,
-        is_single_file=listing.files == 1 and _last_part(unquote(listing.first)) == _last_part(location),
+        is_single_file=listing.files == 1 and last_part(unquote(listing.first)) == last_part(location),
     )
     return _checked(spark, found, config)
 
 
-def qualified(path: str) -> str:
-    """A local path made absolute, so that it names the same place from every directory; a URI as it is."""
-    if re.match(r"^[A-Za-z][\w+.-]*:", path):
-        return path.rstrip("/")
-    return os.path.abspath(path)
-
-
-def looks_like_table(name: str) -> bool:
-    """Whether a name is that of a table (`a`, `a.b`, `a.b.c`) and no file or folder has it."""
-    return bool(_TABLE_NAME.match(name)) and not os.path.exists(name)
-
-
 def file_states(spark: SparkSession, source: Source) -> DataFrame:
     """Each file of the input as it is now: `path`, `bytes`, `modified_ms`. Contents are not read."""
-    return _files(spark, source.location, source.options).select(
+    return files_frame(spark, source.location, source.options).select(
         F.col("_metadata.file_path").alias("path"),
         F.col("_metadata.file_size").alias("bytes"),
         F.unix_millis("_metadata.file_modification_time").alias("modified_ms"),
@@ -215,17 +205,11 @@ def column(name: str) -> Column:
     return F.col("`" + name.replace("`", "``") + "`")
 
 
-def error_class(error: AnalysisException) -> str:
-    """Spark's name for the error, in 3.5 and 4.x."""
-    get = getattr(error, "getCondition", None) or error.getErrorClass
-    return str(get() or "")
-
-
 def _is_table(spark: SparkSession, config: JobConfig) -> bool:
     if config.format not in ("auto", "delta") or not looks_like_table(config.input):
         return False
-    suffix = _SUFFIX.search(config.input)
-    if suffix and suffix[1].lower() in _KINDS:
+    suffix = SUFFIX.search(config.input)
+    if suffix and suffix[1].lower() in KINDS:
         return False
     if spark.catalog.tableExists(config.input):
         return True
@@ -237,55 +221,7 @@ def _is_table(spark: SparkSession, config: JobConfig) -> bool:
 def _is_delta(spark: SparkSession, location: str) -> bool:
     from delta.tables import DeltaTable
 
-    return not (set(location) & _GLOB) and bool(DeltaTable.isDeltaTable(spark, location))
-
-
-def _files(spark: SparkSession, location: str, options: Mapping[str, str]) -> DataFrame:
-    wanted = {k: v for k, v in options.items() if k in _LISTING_OPTIONS}
-    return spark.read.format("binaryFile").options(**wanted).load(location)
-
-
-class _Listing(NamedTuple):
-    files: int
-    bytes: int
-    first: str
-    suffixes: tuple[str, ...]
-
-
-def _listing(spark: SparkSession, location: str, options: Mapping[str, str]) -> _Listing:
-    try:
-        files = _files(spark, location, options).select("_metadata.*")
-    except AnalysisException as error:
-        if error_class(error).startswith("PATH_NOT_FOUND"):
-            raise PathError(f"input not found: {location}") from None
-        raise
-    suffix = F.lower(F.regexp_extract("file_path", rf"(?i)(\.\w+){_COMPRESSED}$", 1))
-    row = files.agg(
-        F.count(F.lit(1)).alias("files"),
-        F.sum("file_size").alias("bytes"),
-        F.min("file_path").alias("first"),
-        F.collect_set(suffix).alias("suffixes"),
-    ).first()
-    if row is None or not row["files"]:
-        raise PathError(
-            f"no files in {location}; files in folders below it count with read_options.recursiveFileLookup"
-        )
-    return _Listing(row["files"], row["bytes"], row["first"], tuple(sorted(row["suffixes"])))
-
-
-def _guess(name: str, suffixes: tuple[str, ...]) -> Kind:
-    own = _SUFFIX.search(name)
-    if own and own[1].lower() in _KINDS:
-        return _KINDS[own[1].lower()]
-    kinds = {_KINDS.get(suffix) for suffix in suffixes}
-    kind = kinds.pop() if len(kinds) == 1 else None
-    if kind is None:
-        shown = ", ".join(s or "none" for s in suffixes[:8])
-        raise ConfigError(
-            f"the format of {name} is not clear (file endings: {shown}); "
-            "say --format parquet, json, csv, text or delta"
-        )
-    return kind
+    return not (set(location) & GLOB) and bool(DeltaTable.isDeltaTable(spark, location))
 
 
 def _options(kind: Kind, config: JobConfig) -> dict[str, str]:
@@ -296,7 +232,7 @@ def _options(kind: Kind, config: JobConfig) -> dict[str, str]:
     options: dict[str, str] = {}
     if kind == "csv":
         options = {"header": "true", "multiLine": "true", "escape": '"'}
-        if re.search(rf"\.tsv{_COMPRESSED}$", config.input, re.IGNORECASE):
+        if re.search(rf"\.tsv{COMPRESSED}$", config.input, re.IGNORECASE):
             options["sep"] = "\t"
     if kind in ("csv", "json"):
         options["columnNameOfCorruptRecord"] = _CORRUPT
@@ -316,7 +252,7 @@ def _checked(spark: SparkSession, source: Source, config: JobConfig) -> Source:
         if name not in names:
             hint = nearest(name, names) if names else ""
             raise ColumnError(
-                f'column "{name}" not found; the input has: {", ".join(names)}{_only_guess(hint)}'
+                f'column "{name}" not found; the input has: {", ".join(names)}{_only_near(hint)}'
             )
     if config.id_col is None and not source.named_by_position:
         raise ConfigError(
@@ -347,15 +283,5 @@ def _schema(spark: SparkSession, source: Source, config: JobConfig) -> StructTyp
         raise
 
 
-def _only_guess(hint: str) -> str:
+def _only_near(hint: str) -> str:
     return hint if "did you mean" in hint else ""
-
-
-def _as_glob(path: str) -> str:
-    """One file as a pattern: the stream reader takes a folder or a pattern, but not a file's plain path."""
-    escaped = "".join("\\" + c if c in _GLOB else c for c in path[:-1])
-    return f"{escaped}[{path[-1]}]"
-
-
-def _last_part(path: str) -> str:
-    return path.rsplit("/", 1)[-1]

@@ -39,6 +39,8 @@ log = logging.getLogger(__name__)
 
 BUNDLE = Path(__file__).parents[1] / "bundle" / "models" / "default"
 MAX_TOKENS = 512
+# A bucket with the special tokens; about a fifth faster than 254 and 64, and no worse by document.
+WINDOW_TOKENS, OVERLAP_TOKENS = 126, 32
 _N_CALIBRATION = 256
 _UNITS = {"sentence": "", "document": "-by-document"}
 
@@ -133,6 +135,8 @@ def build(config: TrainConfig, *, work: Path, output: Path, trained: Path | None
         variants={"int8": int8},
         sources={"model.int8.onnx": work / "int8.onnx", "tokenizer.json": directory / "tokenizer.json"},
         token_feature="letter_case",
+        window_tokens=WINDOW_TOKENS,
+        overlap_tokens=OVERLAP_TOKENS,
     )
     seconds = time.monotonic() - began
     minutes = None if trained else seconds / 60  # of the whole, or not known
@@ -227,6 +231,8 @@ def stage(work: Path, directory: Path, name: str) -> Engine:
         variants={name: Variant(runtime="onnx", precision=name, files=("model.onnx",))},
         sources={"model.onnx": work / f"{name}.onnx", "tokenizer.json": directory / "tokenizer.json"},
         token_feature="letter_case",
+        window_tokens=WINDOW_TOKENS,
+        overlap_tokens=OVERLAP_TOKENS,
     )
     return load_engine(folder, spec=EngineSpec(threads=1))
 

@@ -335,7 +335,7 @@ def test_a_dry_run_shows_the_plan_and_writes_nothing(spark: SparkSession, tmp_pa
     for part in (
         "1 file(s)",
         "micro-batch",
-        "1,024 tokens",
+        "512 tokens",
         "fake",
         "will be made",
         "begins query",
