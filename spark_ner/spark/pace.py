@@ -37,7 +37,7 @@ def measured_pace(
         config: the job.
         shipped: its model; another's figures do not count.
         runs: the table with the figures.
-        characters: of the whole input, about, or None. With little to do every slot gets one task at any pace,
+        characters: of the whole input, about, or None. For little work every slot gets one task at any pace,
             and reading the table is spared.
     """
     cpus = int(spark.sparkContext.getConf().get("spark.task.cpus", "1") or 1)

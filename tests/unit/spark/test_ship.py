@@ -47,7 +47,7 @@ def test_a_model_is_sent_once_an_application(session: Any, bundle: Bundle) -> No
     assert first.ref == second.ref
     assert first.ref.location is second.ref.location
     assert (first.ref.carrier, first.ref.variant, first.ref.name) == ("broadcast", "int8", "tiny")
-    assert (first.spec.batch_tokens, second.spec.batch_tokens) == (256, 1024)
+    assert (first.spec.batch_tokens, second.spec.batch_tokens) == (256, 512)
     later: Any = Session("another application")
     ship(later, bundle.path)
     assert len(later.sent) == 1
