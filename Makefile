@@ -26,7 +26,7 @@ export SPARK_LOCAL_IP ?= 127.0.0.1
 unexport SPARK_HOME SPARK_CONF_DIR PYTHONPATH
 
 .PHONY: help java setup setup-demo jars demo test test-unit test-spark check format bench model evaluate
-.PHONY: test-35 test-connect test-gpu soak lock clean clean-demo
+.PHONY: test-35 test-connect test-gpu test-slow lock clean clean-demo
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -134,8 +134,8 @@ model: $(VENV)/.dev ## Train, quantize and publish the embedded model from ../sh
 evaluate: $(VENV)/.dev ## Strict span F1 of the embedded model on ../shared/data
 	$(BIN)/python benchmarks/accuracy.py $(ARGS)
 
-soak: java $(VENV)/.dev .jars/.complete ## The slow tests: very long documents, memory, kills
-	$(BIN)/pytest -m 'slow and not gpu' --junitxml=$(REPORTS)/soak.xml tests $(PYTEST_ARGS)
+test-slow: java $(VENV)/.dev .jars/.complete ## Very long documents, memory, 50 batchings, kill -9 of the job
+	$(BIN)/pytest -m 'slow and not gpu' --junitxml=$(REPORTS)/slow.xml tests/unit tests/spark $(PYTEST_ARGS)
 
 lock: $(VENV)/.dev ## Write constraints.txt from what is installed in .venv
 	@{ VIRTUAL_ENV=$(VENV) $(BIN)/uv pip freeze --exclude-editable | grep -v '^pip=='; \
