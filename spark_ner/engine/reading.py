@@ -69,8 +69,8 @@ class Chunk:
         if not len(rows):
             return
         text = self.text_of(rows)
-        end = np.maximum.reduceat(np.where(tokens.solid, tokens.end, 0), np.flatnonzero(tokens.word))
-        end = end[np.searchsorted(np.flatnonzero(tokens.word), rows)]
+        all_rows, _, ends = tokens.words()
+        end = ends[np.searchsorted(all_rows, rows)]
         document = np.fromiter((index for _, index in self.owner), np.int64, len(self.owner))
         holders: dict[int, tuple[Documents, list[int]]] = {}
         for position, (documents, _) in enumerate(self.owner):

@@ -47,6 +47,13 @@ class Tokens:
     def __len__(self) -> int:
         return len(self.ids)
 
+    def words(self) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.int32]]:
+        """(row of the first token, start, end) of each word, (n_words,) each, all texts in order."""
+        rows = np.flatnonzero(self.word)
+        if not len(rows):
+            return rows, self.start[:0], self.end[:0]
+        return rows, self.start[rows], np.maximum.reduceat(np.where(self.solid, self.end, 0), rows)
+
     def slice(self, low: int, high: int) -> Tokens:
         """Rows low:high as one text."""
         return Tokens(

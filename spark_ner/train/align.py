@@ -27,11 +27,9 @@ def targets(tokens: Tokens, text: Labeled, annotates: Set[str] = frozenset(TYPES
     that a span covers in part, or that lies in an UNSURE span, is left out.
     """
     masks = np.zeros(len(tokens), np.uint16)
-    first = np.flatnonzero(tokens.word)
+    first, start, end = tokens.words()
     if not len(first):
         return masks
-    start = tokens.start[first]
-    end = np.maximum.reduceat(np.where(tokens.solid, tokens.end, 0), first)
     words = np.full(len(first), _outside(annotates), np.uint16)
     for span in text.spans:
         low = int(np.searchsorted(end, span.start, side="right"))

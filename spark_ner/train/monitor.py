@@ -77,12 +77,11 @@ def _tags(
 
 def _spans(tokens: Tokens, best: NDArray[np.int64], n_texts: int) -> list[list[Span]]:
     spans: list[list[Span]] = [[] for _ in range(n_texts)]
-    first = np.flatnonzero(tokens.word)
+    first, start, end = tokens.words()
     if not len(first):
         return spans
     owner = np.searchsorted(tokens.offsets, first, side="right") - 1
     begins = np.append(True, owner[1:] != owner[:-1])
-    end = np.maximum.reduceat(np.where(tokens.solid, tokens.end, 0), first)
     for a, b, kind in zip(*SCHEME.spans(best[first], begins), strict=True):
-        spans[owner[a]].append(Span(int(tokens.start[first[a]]), int(end[b]), SCHEME.types[kind]))
+        spans[owner[a]].append(Span(int(start[a]), int(end[b]), SCHEME.types[kind]))
     return spans
