@@ -71,8 +71,13 @@ def from_dict(cls: type[T], tree: Tree, *, where: str = "config") -> T:
 def nearest(name: str, valid: Iterable[str]) -> str:
     """The tail of an error message: `; did you mean 'x'?`, or the list of valid names."""
     options = list(valid)
-    close = difflib.get_close_matches(name, options, n=1, cutoff=0.5)
-    return f"; did you mean {close[0]!r}?" if close else f"; valid: {', '.join(sorted(options))}"
+    return did_you_mean(name, options) or f"; valid: {', '.join(sorted(options))}"
+
+
+def did_you_mean(name: str, valid: Iterable[str]) -> str:
+    """The tail of an error message that lists the valid names already; empty where none is near."""
+    close = difflib.get_close_matches(name, list(valid), n=1, cutoff=0.5)
+    return f"; did you mean {close[0]!r}?" if close else ""
 
 
 def _parse_value(text: str) -> object:

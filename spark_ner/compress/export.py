@@ -28,6 +28,11 @@ OUTPUT = "logits"
 MAX_DIFFERENCE = 1e-3  # of a logit; rounding in another order gives about 1e-5
 _OPSET, _IR_VERSION = 17, 8  # read by ONNX Runtime 1.17 and later
 _CONTRIB = "com.microsoft"
+_EXPORTABLE = {
+    "model_type": ("bert",),
+    "hidden_act": ("gelu", "relu"),
+    "position_embedding_type": ("absolute",),
+}
 
 Array = NDArray[np.float32]
 
@@ -43,7 +48,7 @@ def export_onnx(directory: Path, target: Path) -> float:
 
     Raises:
         DependencyError: torch, transformers or onnx is missing.
-        BundleError: the model is no BERT with absolute positions and GELU.
+        BundleError: the model is no BERT with absolute positions and GELU or ReLU.
         ExportError: the graph's logits differ from PyTorch's.
     """
     try:
@@ -54,10 +59,10 @@ def export_onnx(directory: Path, target: Path) -> float:
         raise DependencyError(f"export needs {error.name}: pip install 'spark-ner[train]'") from None
 
     config = json.loads((directory / "config.json").read_text(encoding="utf-8"))
-    wanted = {"model_type": "bert", "hidden_act": "gelu", "position_embedding_type": "absolute"}
-    for key, value in wanted.items():
-        if config.get(key, value) != value:
-            raise BundleError(f"{directory}: {key} is {config[key]!r}, only {value!r} can be exported")
+    for key, values in _EXPORTABLE.items():
+        if (value := config.get(key, values[0])) not in values:
+            known = " or ".join(map(repr, values))
+            raise BundleError(f"{directory}: {key} is {value!r}, only {known} can be exported")
     graph = _Graph(
         {k.removeprefix("bert."): v for k, v in load_file(directory / "model.safetensors").items()}
     )
@@ -65,6 +70,7 @@ def export_onnx(directory: Path, target: Path) -> float:
         n_layers=config["num_hidden_layers"],
         n_heads=config["num_attention_heads"],
         eps=config["layer_norm_eps"],
+        activation=config.get("hidden_act", "gelu"),
     )
     onnx.save(graph.model(), str(target))
     difference = largest_difference(directory, target)
@@ -82,16 +88,17 @@ class _Graph:
         self._nodes: list[NodeProto] = []
         self._constants: dict[str, NDArray[np.generic]] = {}
 
-    def bert(self, *, n_layers: int, n_heads: int, eps: float) -> None:
+    def bert(self, *, n_layers: int, n_heads: int, eps: float, activation: str) -> None:
         """Embeddings, encoder layers and head, from the three inputs to the logits."""
+        self._n_heads, self._eps, self._activation = n_heads, eps, activation
         mask = self._node("Cast", ["attention_mask"], "mask", to=6)  # int32
-        x = self._embeddings(eps)
+        x = self._embeddings()
         for layer in range(n_layers):
-            x = self._layer(x, f"encoder.layer.{layer}", mask=mask, n_heads=n_heads, eps=eps)
+            x = self._layer(x, f"encoder.layer.{layer}", mask)
         head = self._node("MatMul", [x, self._matrix("classifier")], "head")
         self._node("Add", [head, self._vector("classifier.bias")], OUTPUT)
 
-    def _embeddings(self, eps: float) -> str:
+    def _embeddings(self) -> str:
         word = self._node("Gather", [self._vector("embeddings.word_embeddings.weight"), "input_ids"], "words")
         kind = self._node(
             "Gather", [self._vector("embeddings.token_type_embeddings.weight"), "token_type_ids"], "kinds"
@@ -100,30 +107,55 @@ class _Graph:
         bounds = [self._constant(name, np.array([value])) for name, value in (("zero", 0), ("axis", 0))]
         table = self._vector("embeddings.position_embeddings.weight")
         position = self._node("Slice", [table, bounds[0], n_tokens, bounds[1]], "positions")
-        total = self._node("Add", [self._node("Add", [word, kind], "words_kinds"), position], "embedded")
         norm = [self._vector(f"embeddings.LayerNorm.{part}") for part in ("weight", "bias")]
-        return self._node("LayerNormalization", [total, *norm], "embeddings", epsilon=eps, axis=-1)
+        # Of the sum of both; ONNX Runtime's plain LayerNormalization took four times as long on CPU.
+        inputs = [self._node("Add", [word, kind], "words_kinds"), position, *norm]
+        return self._node("SkipLayerNormalization", inputs, "embeddings", contrib=True, epsilon=self._eps)
 
-    def _layer(self, x: str, name: str, *, mask: str, n_heads: int, eps: float) -> str:
+    def _layer(self, x: str, name: str, mask: str) -> str:
         projections = [f"{name}.attention.self.{part}" for part in ("query", "key", "value")]
         qkv = [self._node("MatMul", [x, self._matrix(p)], p) for p in projections]
         biases = np.concatenate([self._weights[f"{p}.bias"] for p in projections])
         bias = self._constant(f"{name}.attention.self.bias", biases)
         heads = self._node(
-            "MultiHeadAttention", [*qkv, bias, mask], f"{name}.heads", contrib=True, num_heads=n_heads
+            "MultiHeadAttention", [*qkv, bias, mask], f"{name}.heads", contrib=True, num_heads=self._n_heads
         )
-        x = self._project_and_add(heads, x, f"{name}.attention.output", eps)
-        inner = self._node("MatMul", [x, self._matrix(f"{name}.intermediate.dense")], f"{name}.inner")
-        bias = self._vector(f"{name}.intermediate.dense.bias")
-        inner = self._node("BiasGelu", [inner, bias], f"{name}.gelu", contrib=True)
-        return self._project_and_add(inner, x, f"{name}.output", eps)
+        dense = self._node(
+            "MatMul", [heads, self._matrix(f"{name}.attention.output.dense")], f"{name}.attention.projected"
+        )
+        x = self._add_and_norm(dense, x, f"{name}.attention.output")
+        weights = [
+            self._matrix(f"{name}.intermediate.dense"),
+            self._vector(f"{name}.intermediate.dense.bias"),
+            self._matrix(f"{name}.output.dense"),
+        ]
+        inner = (self._gelu if self._activation == "gelu" else self._relu)(x, name, *weights)
+        return self._add_and_norm(inner, x, f"{name}.output")
 
-    def _project_and_add(self, x: str, residual: str, name: str, eps: float) -> str:
-        """Dense layer, residual connection and layer norm, as one of BERT's two `output` blocks."""
-        dense = self._node("MatMul", [x, self._matrix(f"{name}.dense")], f"{name}.projected")
+    def _gelu(self, x: str, name: str, up: str, bias: str, down: str) -> str:
+        """The feed-forward layers, the second one's bias left for the norm."""
+        inner = self._node("MatMul", [x, up], f"{name}.inner")
+        inner = self._node("BiasGelu", [inner, bias], f"{name}.gelu", contrib=True)
+        return self._node("MatMul", [inner, down], f"{name}.outer")
+
+    def _relu(self, x: str, name: str, up: str, bias: str, down: str) -> str:
+        """The same with ReLU, as a Gemm, which takes two dimensions.
+
+        Its integer form adds the bias and cuts at zero while it rounds, so the widest tensor of the layer is
+        never there in fp32.
+        """
+        width = self._constant("rows", np.array([-1, self._constants[up].shape[0]]))
+        rows = self._node("Reshape", [x, width], f"{name}.rows")
+        inner = self._node("Gemm", [rows, up, bias], f"{name}.inner")
+        inner = self._node("Relu", [inner], f"{name}.relu")
+        outer = self._node("MatMul", [inner, down], f"{name}.outer_rows")
+        return self._node("Reshape", [outer, self._node("Shape", [x], f"{name}.shape")], f"{name}.outer")
+
+    def _add_and_norm(self, dense: str, residual: str, name: str) -> str:
+        """Bias, residual connection and layer norm, as in BERT's two `output` blocks."""
         parts = [f"{name}.LayerNorm.weight", f"{name}.LayerNorm.bias", f"{name}.dense.bias"]
         inputs = [dense, residual, *(self._vector(part) for part in parts)]
-        return self._node("SkipLayerNormalization", inputs, name, contrib=True, epsilon=eps)
+        return self._node("SkipLayerNormalization", inputs, name, contrib=True, epsilon=self._eps)
 
     def _matrix(self, name: str) -> str:
         """A dense layer's weights, turned for MatMul: (n_in, n_out)."""

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from spark_ner.errors import BundleError, ConfigError
 
 if TYPE_CHECKING:
-    from onnx import GraphProto, ModelProto
+    from onnx import GraphProto, ModelProto, NodeProto, TensorProto
     from onnxruntime import InferenceSession
 
 log = logging.getLogger(__name__)
@@ -191,7 +191,7 @@ def _affine(low: float, high: float) -> tuple[float, int]:
 
 def _is_target(node: object, constants: Mapping[str, object]) -> bool:
     return (
-        node.op_type == "MatMul"  # type: ignore[attr-defined]
+        node.op_type in ("MatMul", "Gemm")  # type: ignore[attr-defined]
         and node.input[1] in constants  # type: ignore[attr-defined]
         and min(constants[node.input[1]].dims) >= _MIN_COLUMNS  # type: ignore[attr-defined]
     )
@@ -208,7 +208,7 @@ def _quantize_matmuls(
     nodes, done, n_quantized = [], set(), 0
     for node in graph.node:
         if _is_target(node, constants):
-            x, w = node.input
+            x, w = node.input[:2]
             if x not in done:
                 done.add(x)
                 scale, zero = _affine(*ranges[x])
@@ -224,11 +224,33 @@ def _quantize_matmuls(
             inputs = [f"{w}_q", f"{w}_scale", f"{w}_zero"]
             nodes.append(make_node("DequantizeLinear", inputs, [f"{w}_dq"], f"{w}_dequantize", axis=1))
             node.input[0], node.input[1] = f"{x}_dq", f"{w}_dq"
+            if node.op_type == "Gemm":
+                nodes.append(
+                    _quantized_bias(graph, node, constants, np.float32(_affine(*ranges[x])[0]) * scales)
+                )
             n_quantized += 1
         nodes.append(node)
     graph.ClearField("node")
     graph.node.extend(nodes)
     return n_quantized
+
+
+def _quantized_bias(
+    graph: GraphProto, node: NodeProto, constants: Mapping[str, TensorProto], units: NDArray[np.float32]
+) -> NodeProto:
+    """Give a Gemm its bias in int32, in units of its products: so ONNX Runtime has an integer form."""
+    from onnx import numpy_helper
+    from onnx.helper import make_node
+
+    bias = node.input[2]
+    rounded = np.rint(numpy_helper.to_array(constants[bias]) / units)
+    limits = np.iinfo(np.int32)
+    _constant(graph, f"{bias}_q", np.clip(rounded, limits.min, limits.max).astype(np.int32))
+    _constant(graph, f"{bias}_scale", units)
+    _constant(graph, f"{bias}_zero", np.zeros(len(units), np.int32))
+    node.input[2] = f"{bias}_dq"
+    inputs = [f"{bias}_q", f"{bias}_scale", f"{bias}_zero"]
+    return make_node("DequantizeLinear", inputs, [f"{bias}_dq"], f"{bias}_dequantize", axis=0)
 
 
 def quantize_columns(

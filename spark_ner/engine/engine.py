@@ -21,7 +21,7 @@ from spark_ner.engine.decode import Words, decode, word_tags
 from spark_ner.engine.reading import Chunk, Documents, lookahead
 from spark_ner.engine.runtimes import Batch, Runtime
 from spark_ner.engine.spec import EngineSpec
-from spark_ner.engine.text import clean
+from spark_ner.engine.text import clean, decoded
 from spark_ner.engine.tokenizer import Tokenizer
 from spark_ner.errors import ConfigError, RowError
 from spark_ner.labels import LabelScheme
@@ -107,7 +107,7 @@ class Engine:
     def annotate_stream(self, arrays: Iterable[pa.StringArray | pa.LargeStringArray]) -> Iterator[Entities]:
         """One result per input array of strings, in order; reads ahead over arrays by `lookahead_tokens`.
 
-        A byte that is not UTF-8 counts as one U+FFFD. A document that fails is recorded and fails no other,
+        What is not UTF-8 counts as U+FFFD, one a unit. A document that fails is recorded and fails no other,
         unless `on_error` is `fail`.
         """
         return self._annotate(strings(array) for array in arrays)
@@ -294,10 +294,10 @@ def _tokens_of_words(
 
 
 def strings(array: pa.StringArray | pa.LargeStringArray) -> list[str | None]:
-    """Python strings of an Arrow string array; a byte that is not UTF-8 becomes one U+FFFD."""
+    """Python strings of an Arrow string array; what is not UTF-8 becomes U+FFFD, see `decoded`."""
     try:
         texts: list[str | None] = array.to_pylist()
     except UnicodeDecodeError:
         binary = pa.large_binary() if pa.types.is_large_string(array.type) else pa.binary()
-        return [b if b is None else b.decode("utf-8", "replace") for b in array.view(binary).to_pylist()]
+        return [b if b is None else decoded(b) for b in array.view(binary).to_pylist()]
     return texts

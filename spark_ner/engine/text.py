@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from functools import lru_cache
 
@@ -10,6 +11,8 @@ from numpy.typing import NDArray
 
 BLANK, UPPER, LOWER, DIGIT, PUNCTUATION, UNSPACED, MARK, LETTER = (1 << bit for bit in range(8))
 _UNSEEN = 0
+_LONE_SURROGATE = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]")
+_REPLACEMENT = "\ufffd".encode()
 
 # Scripts written without blanks between words: each token is a word of its own there.
 _UNSPACED_RANGES = (
@@ -46,6 +49,11 @@ def clean(text: str) -> str:
     except UnicodeEncodeError:
         return "".join("\ufffd" if "\ud800" <= c <= "\udfff" else c for c in text)
     return text
+
+
+def decoded(raw: bytes) -> str:
+    """Bytes as text; each unit that is none (a bad byte, a lone surrogate's three) counts as one U+FFFD."""
+    return _LONE_SURROGATE.sub(_REPLACEMENT, raw).decode("utf-8", "replace")
 
 
 def classes(points: NDArray[np.uint32]) -> NDArray[np.uint16]:

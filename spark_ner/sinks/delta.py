@@ -132,9 +132,19 @@ class Table:
         return ".".join("`" + part.replace("`", "``") + "`" for part in parts)
 
 
-def create(spark: SparkSession, table: Table, schema: StructType, *, properties: Mapping[str, str]) -> None:
-    """Make the table with its columns and properties in one commit; no error if another writer was first."""
-    for tuning in _TUNING:
+def create(
+    spark: SparkSession,
+    table: Table,
+    schema: StructType,
+    *,
+    properties: Mapping[str, str],
+    tuned: bool = True,
+) -> None:
+    """Make the table with its columns and properties in one commit; no error if another writer was first.
+
+    `tuned` asks for large files, which a table of few rows has no use for.
+    """
+    for tuning in _TUNING if tuned else ({},):
         builder = DeltaTable.createIfNotExists(spark).addColumns(schema)
         builder = builder.location(table.name) if table.is_path else builder.tableName(table.name)
         for key, value in {**tuning, **properties}.items():

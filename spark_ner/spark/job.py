@@ -16,7 +16,7 @@ from pyspark.sql.types import StructType
 
 from spark_ner.errors import ColumnError, ConfigError
 from spark_ner.sinks.delta import Table, check_schema, check_store, create
-from spark_ner.sinks.runs import RUNS_SCHEMA, InputFile
+from spark_ner.sinks.runs import RUNS_PROPERTIES, RUNS_SCHEMA, InputFile
 from spark_ner.spark import lineage
 from spark_ner.spark.lineage import Marker
 from spark_ner.spark.location import qualified
@@ -188,7 +188,8 @@ class _Run:
         self.target = replace(self.target, run_id=run_id, query_id=query_id)
         self._create_tables({})
         self.batches = self._micro_batches()
-        self.batches.write(frame, 0, Arrival(may_be_known=True, measured=measured, same_input=False))
+        arrival = Arrival(may_be_known=job.table_is_there, measured=measured, same_input=False)
+        self.batches.write(frame, 0, arrival)
 
     def _stream(self, recovers: Marker | None, rewritten: tuple[InputFile, ...]) -> None:
         job = self._job
@@ -243,9 +244,8 @@ class _Run:
             check_schema(job.table.read(self._spark).schema, job.schema, job.table)
             self._hooks.on_step("table created")
         if not job.runs.exists(self._spark):
-            create(
-                self._spark, job.runs, RUNS_SCHEMA, properties={lineage.FORMAT_PROPERTY: lineage.TABLE_FORMAT}
-            )
+            kind = {lineage.FORMAT_PROPERTY: lineage.TABLE_FORMAT}
+            create(self._spark, job.runs, RUNS_SCHEMA, properties={**kind, **RUNS_PROPERTIES}, tuned=False)
             self._hooks.on_step("runs table created")
 
     def _find_rewritten(self) -> tuple[tuple[InputFile, ...], tuple[InputFile, ...]]:

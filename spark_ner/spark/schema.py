@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pyarrow as pa
 from pyspark.sql.types import (
     ArrayType,
@@ -16,6 +18,7 @@ from pyspark.sql.types import (
     StructType,
 )
 
+from spark_ner.config import did_you_mean
 from spark_ner.errors import ColumnError
 
 ENTITIES = "entities"
@@ -60,6 +63,13 @@ def annotated_schema(schema: StructType, *, text_col: str, stats_col: str | None
     return StructType(fields)
 
 
+def missing_column(name: str, names: Sequence[str], *, place: str) -> ColumnError:
+    """The error for a column that is not there: names those that are, and the nearest."""
+    return ColumnError(
+        f'column "{name}" not found; the {place} has: {", ".join(names)}{did_you_mean(name, names)}'
+    )
+
+
 def check_text_column(schema: StructType, text_col: str) -> None:
     """Refuse a table that cannot be annotated, before any job starts.
 
@@ -68,7 +78,7 @@ def check_text_column(schema: StructType, text_col: str) -> None:
     """
     names = schema.names
     if text_col not in names:
-        raise ColumnError(f'column "{text_col}" not found; the table has: {", ".join(names)}')
+        raise missing_column(text_col, names, place="table")
     if twice := sorted({n for n in names if names.count(n) > 1}):
         raise ColumnError(
             f"column names are used more than once: {', '.join(twice)}; rename or drop them first"

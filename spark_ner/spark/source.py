@@ -18,8 +18,7 @@ from pyspark.sql import Column, DataFrame, DataFrameReader, SparkSession
 from pyspark.sql import functions as F  # noqa: N812, the name everybody knows
 from pyspark.sql.types import StringType, StructField, StructType
 
-from spark_ner.config import nearest
-from spark_ner.errors import ColumnError, ConfigError, PathError
+from spark_ner.errors import ConfigError, PathError
 from spark_ner.spark.location import (
     COMPRESSED,
     GLOB,
@@ -35,6 +34,7 @@ from spark_ner.spark.location import (
     looks_like_table,
     qualified,
 )
+from spark_ner.spark.schema import missing_column
 from spark_ner.spark.settings import JobConfig
 
 SOURCE = "document_source"  # kept in the table: the file, or the name of the table or query
@@ -250,10 +250,7 @@ def _checked(spark: SparkSession, source: Source, config: JobConfig) -> Source:
     wanted = list(dict.fromkeys([text_col, *([config.id_col] if config.id_col else []), *config.keep]))
     for name in wanted:
         if name not in names:
-            hint = nearest(name, names) if names else ""
-            raise ColumnError(
-                f'column "{name}" not found; the input has: {", ".join(names)}{_only_near(hint)}'
-            )
+            raise missing_column(name, names, place="input")
     if config.id_col is None and not source.named_by_position:
         raise ConfigError(
             "the rows of a Delta table have no position that stays; "
@@ -281,7 +278,3 @@ def _schema(spark: SparkSession, source: Source, config: JobConfig) -> StructTyp
         if error_class(error).startswith("UNABLE_TO_INFER_SCHEMA"):
             raise PathError(f"no {source.kind} records in {source.location}") from None
         raise
-
-
-def _only_near(hint: str) -> str:
-    return hint if "did you mean" in hint else ""

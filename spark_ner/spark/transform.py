@@ -7,7 +7,6 @@ leaves with its results as soon as they are there.
 
 from __future__ import annotations
 
-import re
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator
@@ -22,6 +21,7 @@ from numpy.typing import NDArray
 from pyspark.sql import DataFrame
 
 from spark_ner.engine import Engine
+from spark_ner.engine.text import decoded
 from spark_ner.errors import ColumnError
 from spark_ner.spark import worker
 from spark_ner.spark.schema import ENTITIES, NER_ERROR, STATS_ARROW, annotated_schema
@@ -29,9 +29,6 @@ from spark_ner.spark.ship import Shipped
 from spark_ner.types import Entities
 
 SLICE_BYTES = 4 << 20
-
-_LONE_SURROGATE = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]")
-_REPLACEMENT = "\ufffd".encode()
 
 
 def annotate_frame(
@@ -136,7 +133,7 @@ def text_array(column: pa.Array[Any]) -> pa.StringArray:
     try:
         return cast(pa.StringArray, column.cast(pa.string()))  # checks that it is UTF-8
     except pa.ArrowInvalid:
-        return pa.array([None if raw is None else _readable(raw) for raw in column.to_pylist()], pa.string())
+        return pa.array([None if raw is None else decoded(raw) for raw in column.to_pylist()], pa.string())
 
 
 class Meter:
@@ -180,7 +177,3 @@ def _n_bytes(column: pa.Array[Any]) -> NDArray[np.int64]:
         return np.zeros(len(column), np.int64)
     sizes = cast("pa.Int64Array", pc.binary_length(column))
     return np.asarray(sizes.fill_null(0), np.int64)
-
-
-def _readable(raw: bytes) -> str:
-    return _LONE_SURROGATE.sub(_REPLACEMENT, raw).decode("utf-8", "replace")

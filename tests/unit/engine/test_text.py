@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from spark_ner.engine import text as chars
-from spark_ner.engine.text import clean, code_points
+from spark_ner.engine.text import clean, code_points, decoded
 
 
 def test_code_points_count_characters_beyond_the_bmp_once() -> None:
@@ -61,3 +61,17 @@ def test_clean_replaces_lone_surrogates_one_for_one() -> None:
     assert clean("ok \ud800\udfff Turin😀") == "ok \ufffd\ufffd Turin😀"
     text = "unchanged 😀"
     assert clean(text) is text
+
+
+@pytest.mark.parametrize(
+    ("raw", "text"),
+    [
+        ("Köln 😀".encode(), "Köln 😀"),
+        (b"K\xf6ln", "K\ufffdln"),
+        (b"a\xed\xa0\x80b", "a\ufffdb"),  # a lone surrogate, as UTF-8 would have written it
+        (b"\xed\xa0\xbd\xed\xb8\x80", "\ufffd\ufffd"),
+        (b"cut \xf0\x9f\x98", "cut \ufffd"),
+    ],
+)
+def test_each_unit_that_is_no_text_counts_once(raw: bytes, text: str) -> None:
+    assert decoded(raw) == text

@@ -29,7 +29,7 @@ def test_results_follow_the_table_s_own_columns() -> None:
 @pytest.mark.parametrize(
     ("table", "text_col", "message"),
     [
-        (TABLE, "txt", 'column "txt" not found; the table has: id, text, lang, raw'),
+        (TABLE, "txt", "column \"txt\" not found; the table has: id, text, lang, raw; did you mean 'text'?"),
         (TABLE, "id", 'column "id" is bigint; text is wanted (string, or UTF-8 in binary)'),
         (
             StructType().add("text", "string").add("entities", "integer"),

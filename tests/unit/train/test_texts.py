@@ -18,7 +18,7 @@ from spark_ner.train.texts import (
     with_list,
 )
 
-PLAIN = MixConfig(single_share=0.6, lower_share=0, upper_share=0, title_share=0)
+PLAIN = MixConfig(single_share=0.6, list_share=0, lower_share=0, upper_share=0, title_share=0)
 SENTENCES = [Labeled(f"Oslo calls {n}", (Span(0, 4, "LOC"),)) for n in range(60)]
 SIZES = {s.text: 3 for s in SENTENCES}
 
@@ -55,7 +55,7 @@ def test_sentences_without_order_are_shuffled():
 
 
 def test_texts_stay_within_the_longest():
-    mix = MixConfig(single_share=0, longest_tokens=12, shortest_tokens=10)
+    mix = MixConfig(single_share=0, list_share=0, longest_tokens=12, shortest_tokens=10)
     assert max(t.text.count("Oslo") for t in composed(3, mix=mix)) == 4
 
 
