@@ -33,7 +33,6 @@ from spark_ner.train.texts import split
 if TYPE_CHECKING:
     from spark_ner.compress.quantize import Feed, QuantizeConfig
     from spark_ner.engine.engine import Engine
-    from spark_ner.train.activation import Inputs
     from spark_ner.train.loop import TrainConfig
 
 log = logging.getLogger(__name__)
@@ -43,7 +42,6 @@ MAX_TOKENS = 512
 # 128 with the special tokens, a bucket; about a third faster than 254 and 64, and no worse by document.
 WINDOW_TOKENS, OVERLAP_TOKENS = 126, 16
 _N_CALIBRATION = 256
-_REFIT_TOKENS = 40_000
 _UNITS = {"sentence": "", "document": "-by-document"}
 
 Sets = list[tuple[Corpus, list[Document]]]
@@ -164,7 +162,6 @@ def train_model(config: TrainConfig, sets: Sets, dev: GoldSet, *, directory: Pat
     import torch
 
     from spark_ner.train import loop
-    from spark_ner.train.activation import refit_as_relu
     from spark_ner.train.model import build as build_model
     from spark_ner.train.monitor import tagger
 
@@ -172,8 +169,6 @@ def train_model(config: TrainConfig, sets: Sets, dev: GoldSet, *, directory: Pat
     tokenizer = Tokenizer.from_file(base / "tokenizer.json")
     torch.manual_seed(config.seed)
     model = build_model(base)
-    if config.activation == "relu":
-        refit_as_relu(model, refit_inputs(config, sets, tokenizer))
 
     def after_epoch(epoch: int) -> None:
         loop.save(model, base / "tokenizer.json", directory)
@@ -181,19 +176,6 @@ def train_model(config: TrainConfig, sets: Sets, dev: GoldSet, *, directory: Pat
         log.info("epoch %d of %d: dev F1 %.2f", epoch + 1, config.epochs, report.overall.f1)
 
     loop.train(model, sets, tokenizer, config=config, after_epoch=after_epoch)
-
-
-def refit_inputs(config: TrainConfig, sets: Sets, tokenizer: Tokenizer) -> list[Inputs]:
-    """Batches of training text with `_REFIT_TOKENS` tokens, or all there is."""
-    from spark_ner.train.loop import epoch_batches, model_inputs, sentence_sizes
-
-    inputs, n_tokens = [], 0
-    for batch in epoch_batches(sets, sentence_sizes(sets, tokenizer), tokenizer, config=config, epoch=0):
-        inputs.append(model_inputs(batch))
-        n_tokens += int(batch.attention_mask.sum())
-        if n_tokens >= _REFIT_TOKENS:
-            break
-    return inputs
 
 
 def windows_of(config: TrainConfig, sets: Sets, tokenizer: Tokenizer, *, limit: int) -> list[Feed]:

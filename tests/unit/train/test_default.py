@@ -1,15 +1,18 @@
 """`make model`: the user's errors, the card, and how entities of two engines are compared."""
 
-import pytest
-
-pytest.importorskip("torch", reason="needs the train extra")
-
 from spark_ner.compress.quantize import QuantizeConfig
 from spark_ner.config import from_dict, load_toml
 from spark_ner.train.card import card
 from spark_ner.train.default import Measured, main
 from spark_ner.train.evaluate import Report, Score
-from spark_ner.train.loop import TrainConfig
+from tests.fixtures.marks import with_torch
+
+pytestmark = with_torch
+
+
+def setup_module() -> None:
+    global TrainConfig
+    from spark_ner.train.loop import TrainConfig
 
 
 def measured(right: int) -> Measured:

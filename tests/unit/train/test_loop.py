@@ -8,19 +8,25 @@ import sys
 import numpy as np
 import pytest
 
-torch = pytest.importorskip("torch", reason="needs the train extra")
-transformers = pytest.importorskip("transformers", reason="needs the train extra")
+from spark_ner.train.align import TAGS
+from spark_ner.train.corpora import TYPES, Corpus
+from spark_ner.train.data import Labeled, Span
+from spark_ner.train.evaluate import score
+from spark_ner.train.texts import MixConfig
+from tests.fixtures.marks import with_torch
 
-from spark_ner.train.align import TAGS  # noqa: E402
-from spark_ner.train.corpora import TYPES, Corpus  # noqa: E402
-from spark_ner.train.data import Labeled, Span  # noqa: E402
-from spark_ner.train.evaluate import score  # noqa: E402
-from spark_ner.train.loop import NonFiniteLossError, TrainConfig, parameter_groups, tag_loss, train  # noqa: E402
-from spark_ner.train.monitor import tagger  # noqa: E402
-from spark_ner.train.texts import MixConfig  # noqa: E402
-
+pytestmark = with_torch
 CORPUS = Corpus(name="ten", files=(), labels={})
 NAMES = [("Ada", "PER"), ("Novak", "PER"), ("Oslo", "LOC"), ("Rome", "LOC"), ("Acme", "ORG")]
+
+
+def setup_module() -> None:
+    global torch, transformers, NonFiniteLossError, TrainConfig, parameter_groups, tag_loss, train, tagger
+    import torch
+    import transformers
+
+    from spark_ner.train.loop import NonFiniteLossError, TrainConfig, parameter_groups, tag_loss, train
+    from spark_ner.train.monitor import tagger
 
 
 def ten_sentences() -> list[Labeled]:
@@ -50,7 +56,7 @@ def tiny_bert(n_tokens: int = 200):
     return transformers.BertForTokenClassification(config)
 
 
-def settings(**changes) -> TrainConfig:
+def settings(**changes):
     mix = MixConfig(
         lower_share=0, upper_share=0, title_share=0, caseless_share=0, batch_tokens=512, longest_tokens=40
     )

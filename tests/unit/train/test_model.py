@@ -2,12 +2,18 @@
 
 import pytest
 
-torch = pytest.importorskip("torch", reason="needs the train extra")
-transformers = pytest.importorskip("transformers", reason="needs the train extra")
+from spark_ner.errors import DependencyError, PathError
+from spark_ner.train.align import TAGS
+from spark_ner.train.model import base_directory, build
+from tests.fixtures.marks import with_torch
 
-from spark_ner.errors import DependencyError, PathError  # noqa: E402
-from spark_ner.train.align import TAGS  # noqa: E402
-from spark_ner.train.model import base_directory, build  # noqa: E402
+pytestmark = with_torch
+
+
+def setup_module() -> None:
+    global torch, transformers
+    import torch
+    import transformers
 
 
 def tiny(**changes):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
@@ -14,13 +15,23 @@ from spark_ner.engine import Engine, EngineSpec, load_engine
 from spark_ner.engine.decode import softmax
 from spark_ner.errors import BundleError, ConfigError, DependencyError
 from tests.fixtures import corpora
+from tests.fixtures.marks import with_torch
 from tests.fixtures.models import MODELS, TAGS, edit_config, save_model
 from tests.fixtures.tokenizers import tokenizer
 
-torch = pytest.importorskip("torch")
-transformers = pytest.importorskip("transformers")
+if TYPE_CHECKING:
+    import torch
+    import transformers
 
+pytestmark = with_torch
 ONE_THREAD = EngineSpec(threads=1)
+
+
+def setup_module() -> None:
+    """Not when the module is collected."""
+    global torch, transformers
+    import torch
+    import transformers
 
 
 @pytest.fixture(scope="module")
