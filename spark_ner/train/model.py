@@ -33,8 +33,11 @@ def base_directory(base: str = BASE_PACKAGE) -> Path:
     return Path(str(package_files(base) / "model"))
 
 
-def build(base: Path) -> BertForTokenClassification:
-    """The base encoder with a fresh head and six type rows, each starting as the pretrained first one."""
+def build(base: Path, *, activation: str | None = None) -> BertForTokenClassification:
+    """The base encoder with a fresh head and six type rows, each starting as the pretrained first one.
+
+    `activation` is that of the feed-forward layers, as transformers names it; None is the base's own.
+    """
     from safetensors.torch import load_file
     from transformers import BertConfig, BertForTokenClassification
 
@@ -45,6 +48,8 @@ def build(base: Path) -> BertForTokenClassification:
         label2id={tag: i for i, tag in enumerate(TAGS)},
         architectures=["BertForTokenClassification"],
     )
+    if activation is not None:
+        config.hidden_act = activation
     config.spark_ner_token_feature = "letter_case"  # the engine reads it from a Hugging Face directory
     model = BertForTokenClassification(config)
     weights = {
