@@ -28,6 +28,11 @@ OUTPUT = "logits"
 MAX_DIFFERENCE = 1e-3  # of a logit; rounding in another order gives about 1e-5
 _OPSET, _IR_VERSION = 17, 8  # read by ONNX Runtime 1.17 and later
 _CONTRIB = "com.microsoft"
+_EXPORTABLE = {
+    "model_type": ("bert",),
+    "hidden_act": ("gelu", "quick_gelu"),
+    "position_embedding_type": ("absolute",),
+}
 
 Array = NDArray[np.float32]
 
@@ -43,7 +48,7 @@ def export_onnx(directory: Path, target: Path) -> float:
 
     Raises:
         DependencyError: torch, transformers or onnx is missing.
-        BundleError: the model is no BERT with absolute positions and GELU.
+        BundleError: the model is no BERT with absolute positions and GELU or QuickGELU.
         ExportError: the graph's logits differ from PyTorch's.
     """
     try:
@@ -54,10 +59,10 @@ def export_onnx(directory: Path, target: Path) -> float:
         raise DependencyError(f"export needs {error.name}: pip install 'spark-ner[train]'") from None
 
     config = json.loads((directory / "config.json").read_text(encoding="utf-8"))
-    wanted = {"model_type": "bert", "hidden_act": "gelu", "position_embedding_type": "absolute"}
-    for key, value in wanted.items():
-        if config.get(key, value) != value:
-            raise BundleError(f"{directory}: {key} is {config[key]!r}, only {value!r} can be exported")
+    for key, values in _EXPORTABLE.items():
+        if (value := config.get(key, values[0])) not in values:
+            known = " or ".join(map(repr, values))
+            raise BundleError(f"{directory}: {key} is {value!r}, only {known} can be exported")
     graph = _Graph(
         {k.removeprefix("bert."): v for k, v in load_file(directory / "model.safetensors").items()}
     )
@@ -65,6 +70,7 @@ def export_onnx(directory: Path, target: Path) -> float:
         n_layers=config["num_hidden_layers"],
         n_heads=config["num_attention_heads"],
         eps=config["layer_norm_eps"],
+        activation="Gelu" if config.get("hidden_act", "gelu") == "gelu" else "QuickGelu",
     )
     onnx.save(graph.model(), str(target))
     difference = largest_difference(directory, target)
@@ -82,9 +88,9 @@ class _Graph:
         self._nodes: list[NodeProto] = []
         self._constants: dict[str, NDArray[np.generic]] = {}
 
-    def bert(self, *, n_layers: int, n_heads: int, eps: float) -> None:
+    def bert(self, *, n_layers: int, n_heads: int, eps: float, activation: str) -> None:
         """Embeddings, encoder layers and head, from the three inputs to the logits."""
-        self._n_heads, self._eps = n_heads, eps
+        self._n_heads, self._eps, self._activation = n_heads, eps, activation
         mask = self._node("Cast", ["attention_mask"], "mask", to=6)  # int32
         x = self._embeddings()
         for layer in range(n_layers):
@@ -124,14 +130,15 @@ class _Graph:
         """Both feed-forward layers, the second one's bias left for the norm.
 
         The first is a Gemm, which takes two dimensions: its integer form adds the bias and rounds at once, so
-        that in INT8 the layer's widest tensor is never there in fp32.
+        that in INT8, with QuickGELU, the layer's widest tensor is never there in fp32.
         """
         up = self._matrix(f"{name}.intermediate.dense")
         width = self._constant("rows", np.array([-1, self._constants[up].shape[0]]))
         rows = self._node("Reshape", [x, width], f"{name}.rows")
         bias = self._vector(f"{name}.intermediate.dense.bias")
         inner = self._node("Gemm", [rows, up, bias], f"{name}.inner")
-        inner = self._node("Gelu", [inner], f"{name}.gelu", contrib=True)
+        slope = {"alpha": 1.702} if self._activation == "QuickGelu" else {}
+        inner = self._node(self._activation, [inner], f"{name}.gelu", contrib=True, **slope)
         outer = self._node("MatMul", [inner, self._matrix(f"{name}.output.dense")], f"{name}.outer_rows")
         return self._node("Reshape", [outer, self._node("Shape", [x], f"{name}.shape")], f"{name}.outer")
 

@@ -1,10 +1,11 @@
-"""Static INT8: every large product, GELU and the word table, in standard ONNX operators (QDQ form).
+"""Static INT8: every large product, QuickGELU and the word table, in standard ONNX operators (QDQ form).
 
 Activation ranges are constants measured on calibration text: no range is taken at run time, where it would
 span the rows of a batch and make an answer depend on its neighbours. MatMul outputs stay in fp32, so ONNX
 Runtime fuses each `DequantizeLinear -> MatMul` into one integer product with a float result. A Gemm and the
-GELU after it stay in integers: GELU is x * sigmoid(1.702 x) (Hendrycks & Gimpel 2016, arXiv 1606.08415), the
-sigmoid a look-up in a table of 256. Weights have a scale per output column, the word table one per row.
+QuickGELU after it, x * sigmoid(1.702 x) (Hendrycks & Gimpel 2016, arXiv 1606.08415), stay in integers: the
+sigmoid of eight bits is a look-up in a table. GELU itself stays in fp32. Weights have a scale per output
+column, the word table one per row.
 """
 
 from __future__ import annotations
@@ -31,8 +32,7 @@ METHODS: tuple[RangeMethod, ...] = get_args(RangeMethod)
 Feed = Mapping[str, NDArray[np.int64]]  # one unpadded window
 
 _BINS = 4_096
-_GELU_SLOPE = 1.702
-_GELU_FLOOR = -4.0  # below it GELU is 0 to within half a step: the eight bits are for what lies above
+_GELU_FLOOR = -4.0  # below it QuickGELU is 0 to within half a step: the eight bits are for what lies above
 _MIN_COLUMNS = 64  # a narrower MatMul (the head) stays in fp32: it costs nothing and decides the label
 _FORBIDDEN = ("DynamicQuantizeLinear", "DynamicQuantizeMatMul", "DynamicQuantizeLSTM", "QAttention")
 
@@ -88,7 +88,7 @@ def quantize(
     model = onnx.load(str(source))
     ranges = {name: choose_range(histogram, config) for name, histogram in activations.items()}
     n_quantized = _quantize_products(model.graph, ranges, config)
-    _quantize_gelus(model.graph, ranges)
+    _quantize_quick_gelus(model.graph, ranges)
     _quantize_tables(model.graph)
     _drop_unused(model.graph)
     check_static(model)
@@ -101,7 +101,7 @@ def quantize(
 def activation_names(graph: GraphProto) -> list[str]:
     """The distinct inputs of the nodes that will be quantized, in graph order."""
     constants = {t.name: t for t in graph.initializer}
-    changed = (n for n in graph.node if n.op_type == "Gelu" or _is_target(n, constants))
+    changed = (n for n in graph.node if n.op_type == "QuickGelu" or _is_target(n, constants))
     return list(dict.fromkeys(n.input[0] for n in changed))
 
 
@@ -240,22 +240,22 @@ def _quantize_products(
     return n_quantized
 
 
-def _quantize_gelus(graph: GraphProto, ranges: Mapping[str, tuple[float, float]]) -> None:
-    """Put x * sigmoid(1.702 x) between Quantize/Dequantize pairs in the place of each GELU."""
-    from onnx.helper import make_node
+def _quantize_quick_gelus(graph: GraphProto, ranges: Mapping[str, tuple[float, float]]) -> None:
+    """Put x * sigmoid(alpha x) between Quantize/Dequantize pairs in the place of each QuickGELU."""
+    from onnx.helper import get_node_attr_value, make_node
 
     _constant(graph, "gate_scale", np.float32(1 / 255))
     _constant(graph, "gate_zero", np.uint8(0))
     nodes = []
     for node in graph.node:
-        if node.op_type != "Gelu":
+        if node.op_type != "QuickGelu":
             nodes.append(node)
             continue
         (x,), (y,) = node.input, node.output
         low, high = ranges[x]
         scale, zero = _affine(max(low, _GELU_FLOOR), high)
         _constant(graph, f"{x}_scale", np.float32(scale))
-        _constant(graph, f"{x}_steep_scale", np.float32(_GELU_SLOPE * scale))
+        _constant(graph, f"{x}_steep_scale", np.float32(get_node_attr_value(node, "alpha") * scale))
         _constant(graph, f"{x}_zero", np.uint8(zero))
         pair, steep = [f"{x}_scale", f"{x}_zero"], [f"{x}_steep_scale", f"{x}_zero"]
         gate, bounds = f"{x}_gate", ["gate_scale", "gate_zero"]

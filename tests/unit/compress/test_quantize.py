@@ -39,7 +39,7 @@ def setup_module() -> None:
     import transformers
 
 
-@pytest.fixture(scope="module", params=["gelu", "relu"])
+@pytest.fixture(scope="module", params=["gelu", "quick_gelu"])
 def graphs(request, tmp_path_factory):
     """fp32 and INT8 graphs of a tiny random BERT."""
     folder = tmp_path_factory.mktemp("graphs")
@@ -74,11 +74,12 @@ def test_the_export_computes_what_pytorch_computes(graphs):
 
 
 def test_every_projection_is_quantized_and_the_head_is_not(graphs):
-    folder, _, n, _ = graphs
+    folder, _, n, activation = graphs
     assert n == 6 * N_LAYERS
     graph = onnx.load(folder / "int8.onnx").graph
     kinds = Counter(node.op_type for node in graph.node)
-    assert kinds["QuantizeLinear"] == 4 * N_LAYERS  # Q, K and V read one
+    of_gate = 2 if activation == "quick_gelu" else 0
+    assert kinds["QuantizeLinear"] == (4 + of_gate) * N_LAYERS  # Q, K and V read one
     assert kinds["MatMul"] + kinds["Gemm"] == 6 * N_LAYERS + 1
     names = {tuple(t.dims): t.data_type for t in graph.initializer if len(t.dims) == 2}
     assert names[(N_VOCABULARY, 64)] == onnx.TensorProto.INT8
@@ -91,10 +92,10 @@ def test_onnx_runtime_fuses_each_projection_into_one_integer_product(graphs, tmp
     options.optimized_model_filepath = str(tmp_path / "optimized.onnx")
     onnxruntime.InferenceSession(str(folder / "int8.onnx"), options, providers=["CPUExecutionProvider"])
     kinds = Counter(node.op_type for node in onnx.load(tmp_path / "optimized.onnx").graph.node)
-    # With ReLU the first feed-forward product stays in integers to its end: bias, cut and rounding.
-    assert kinds["QGemm"] == (N_LAYERS if activation == "relu" else 0)
-    assert kinds["MatMulIntegerToFloat"] == n - kinds["QGemm"]
-    assert kinds["Relu"] == 0
+    assert (kinds["QGemm"], kinds["MatMulIntegerToFloat"]) == (N_LAYERS, n - N_LAYERS)
+    # With QuickGELU the first feed-forward layer stays in integers to its end.
+    quick = N_LAYERS if activation == "quick_gelu" else 0
+    assert (kinds["QLinearSigmoid"], kinds["QLinearMul"], kinds["Gelu"]) == (quick, quick, N_LAYERS - quick)
     assert kinds["DequantizeLinear"] == 0
     assert not [k for k in kinds if k.startswith("DynamicQuantize")]
 
