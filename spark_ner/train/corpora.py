@@ -106,7 +106,6 @@ TRAINING: tuple[Corpus, ...] = (
         labels=_PLAIN,
         annotates=_NO_MISC,
         form=_UNER,
-        share=3.0,
         ordered=True,
     ),
     *(

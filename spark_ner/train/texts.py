@@ -21,7 +21,7 @@ from spark_ner.train.align import targets
 from spark_ner.train.corpora import TYPES, Corpus
 from spark_ner.train.data import Document, Labeled, Span, join
 
-_ONE_TYPE_SHARE = 0.5  # lists of names of one type
+_ONE_TYPE_SHARE = 0.7  # lists of names of one type
 _DEV_BLOCK = 16  # sentences in a row that go to the held-out part together
 
 
@@ -29,10 +29,10 @@ _DEV_BLOCK = 16  # sentences in a row that go to the held-out part together
 class MixConfig:
     """How texts are made of sentences; shares are probabilities, lengths are in tokens."""
 
-    single_share: float = 0.3  # texts of one sentence; the rest have log-uniform lengths
+    single_share: float = 0.75  # texts of one sentence; the rest have log-uniform lengths
     shortest_tokens: int = 10
     longest_tokens: int = 500
-    list_share: float = 0.4  # joined texts in which some names stand in a row, as in lists and signatures
+    list_share: float = 0.0  # joined texts in which some names stand in a row, as in lists and signatures
     lower_share: float = 0.05  # sentences in lower case
     upper_share: float = 0.06
     title_share: float = 0.03

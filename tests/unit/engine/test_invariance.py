@@ -91,7 +91,6 @@ def test_random_tags(family: str, strategy: str) -> None:
 @pytest.mark.parametrize(
     ("n", "batchings"), [(50, 5), pytest.param(N_DOCUMENTS, N_BATCHINGS, marks=pytest.mark.slow)]
 )
-@pytest.mark.xdist_group("torch")
 def test_random_bert(tmp_path: Path, n: int, batchings: int) -> None:
     """Scores may move in their last bits with the number of rows (kernels do); spans and labels may not."""
     pytest.importorskip("torch")
