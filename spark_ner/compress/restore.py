@@ -35,6 +35,7 @@ def restore_torch(model: str | Path, directory: Path) -> None:
     _, variant = bundle.choose(runtime="onnx")
     graph = onnx.load(str(bundle.file(variant.files[0]))).graph
     constants = {t.name: numpy_helper.to_array(t) for t in graph.initializer}
+    kinds = {n.op_type for n in graph.node}
     heads = [
         a.i
         for n in graph.node
@@ -51,6 +52,7 @@ def restore_torch(model: str | Path, directory: Path) -> None:
     }
     save_file(named, directory / "model.safetensors", metadata={"format": "pt"})
     config = _config(weights, n_layers=len(heads), n_heads=int(heads[0]), labels=bundle.manifest.labels)
+    config["hidden_act"] = "quick_gelu" if {"Sigmoid", "QuickGelu"} & kinds else "gelu"
     config["spark_ner_token_feature"] = bundle.manifest.token_feature
     (directory / "config.json").write_text(json.dumps(config, indent=1) + "\n", encoding="utf-8")
     shutil.copyfile(bundle.file(bundle.manifest.tokenizer), directory / "tokenizer.json")
@@ -71,7 +73,7 @@ def _parameters(
     """Hugging Face parameters by name: integers times scales, matrices turned, joint biases split."""
     weights: dict[str, NDArray[np.float32]] = {}
     for name, value in constants.items():
-        if name.endswith(".weight_q"):
+        if name.endswith((".weight_q", ".bias_q")):
             base = name.removesuffix("_q")
             weights[base] = value.astype(np.float32) * constants[f"{base}_scale"].astype(np.float32)
         elif name.endswith((".weight", ".bias")):

@@ -6,6 +6,7 @@ import numpy as np
 import onnxruntime
 import pytest
 
+from spark_ner.bundle import Variant, publish
 from spark_ner.compress.export import export_onnx
 from spark_ner.compress.quantize import (
     Histogram,
@@ -16,8 +17,11 @@ from spark_ner.compress.quantize import (
     quantize,
     quantize_columns,
 )
+from spark_ner.compress.restore import restore_torch
 from spark_ner.errors import BundleError, ConfigError
+from spark_ner.labels import iob2_tags
 from tests.fixtures.marks import with_torch
+from tests.fixtures.tokenizers import rust_tokenizer
 
 pytestmark = with_torch
 N_VOCABULARY, N_LAYERS = 1_200, 2
@@ -163,3 +167,26 @@ def test_ranges_hold_zero_and_clip_outliers_where_told():
 def test_impossible_settings_are_refused(wrong):
     with pytest.raises(ConfigError, match=next(iter(wrong))):
         QuantizeConfig(**wrong)
+
+
+def test_a_published_graph_goes_back_to_a_hugging_face_directory(graphs, tmp_path):
+    folder, _, _, activation = graphs
+    tags = iob2_tags(("PER", "ORG", "LOC", "MISC"))
+    rust_tokenizer("wordpiece-uncased").save(str(tmp_path / "tokenizer.json"))
+    publish(
+        tmp_path / "bundle",
+        name="tiny",
+        version="1",
+        labels=tags,
+        max_tokens=256,
+        variants={"int8": Variant(runtime="onnx", precision="int8", files=("model.onnx",))},
+        sources={"model.onnx": folder / "int8.onnx", "tokenizer.json": tmp_path / "tokenizer.json"},
+    )
+    restore_torch(tmp_path / "bundle", tmp_path / "back")
+    model = transformers.BertForTokenClassification.from_pretrained(tmp_path / "back").eval()
+    assert model.config.hidden_act == activation
+    inputs = feed((2, 20), 3)
+    with torch.inference_mode():
+        got = model(**{k: torch.from_numpy(v) for k, v in inputs.items()}).logits.numpy()
+    wanted = run(folder / "fp32.onnx", inputs)
+    assert np.abs(got - wanted).max() < 0.1 * np.abs(wanted).max()
