@@ -28,9 +28,14 @@ OUTPUT = "logits"
 MAX_DIFFERENCE = 1e-3  # of a logit; rounding in another order gives about 1e-5
 _OPSET, _IR_VERSION = 17, 8  # read by ONNX Runtime 1.17 and later
 _CONTRIB = "com.microsoft"
+# transformers' name -> operator of ONNX Runtime and its attributes
+_ACTIVATIONS: Mapping[str, tuple[str, Mapping[str, float]]] = {
+    "gelu": ("Gelu", {}),
+    "quick_gelu": ("QuickGelu", {"alpha": 1.702}),
+}
 _EXPORTABLE = {
     "model_type": ("bert",),
-    "hidden_act": ("gelu", "quick_gelu"),
+    "hidden_act": tuple(_ACTIVATIONS),
     "position_embedding_type": ("absolute",),
 }
 
@@ -70,7 +75,7 @@ def export_onnx(directory: Path, target: Path) -> float:
         n_layers=config["num_hidden_layers"],
         n_heads=config["num_attention_heads"],
         eps=config["layer_norm_eps"],
-        activation="Gelu" if config.get("hidden_act", "gelu") == "gelu" else "QuickGelu",
+        activation=config.get("hidden_act", "gelu"),
     )
     onnx.save(graph.model(), str(target))
     difference = largest_difference(directory, target)
@@ -137,8 +142,8 @@ class _Graph:
         rows = self._node("Reshape", [x, width], f"{name}.rows")
         bias = self._vector(f"{name}.intermediate.dense.bias")
         inner = self._node("Gemm", [rows, up, bias], f"{name}.inner")
-        slope = {"alpha": 1.702} if self._activation == "QuickGelu" else {}
-        inner = self._node(self._activation, [inner], f"{name}.gelu", contrib=True, **slope)
+        kind, attributes = _ACTIVATIONS[self._activation]
+        inner = self._node(kind, [inner], f"{name}.gelu", contrib=True, **attributes)
         outer = self._node("MatMul", [inner, self._matrix(f"{name}.output.dense")], f"{name}.outer_rows")
         return self._node("Reshape", [outer, self._node("Shape", [x], f"{name}.shape")], f"{name}.outer")
 

@@ -220,8 +220,7 @@ def _quantize_products(
                 _constant(graph, f"{x}_scale", np.float32(scale))
                 _constant(graph, f"{x}_zero", np.uint8(zero))
                 pair = [f"{x}_scale", f"{x}_zero"]
-                nodes.append(make_node("QuantizeLinear", [x, *pair], [f"{x}_q"], f"{x}_quantize"))
-                nodes.append(make_node("DequantizeLinear", [f"{x}_q", *pair], [f"{x}_dq"], f"{x}_dequantize"))
+                nodes += _rounding(x, pair)
             weights, scales = quantize_columns(numpy_helper.to_array(constants[w]), bits=config.weight_bits)
             _constant(graph, f"{w}_q", weights)
             _constant(graph, f"{w}_scale", scales)
@@ -238,6 +237,16 @@ def _quantize_products(
     graph.ClearField("node")
     graph.node.extend(nodes)
     return n_quantized
+
+
+def _rounding(x: str, bounds: Sequence[str]) -> list[NodeProto]:
+    """A tensor to eight bits (`<x>_q`) and back (`<x>_dq`), by a scale and a zero point."""
+    from onnx.helper import make_node
+
+    return [
+        make_node("QuantizeLinear", [x, *bounds], [f"{x}_q"], f"{x}_quantize"),
+        make_node("DequantizeLinear", [f"{x}_q", *bounds], [f"{x}_dq"], f"{x}_dequantize"),
+    ]
 
 
 def _quantize_quick_gelus(graph: GraphProto, ranges: Mapping[str, tuple[float, float]]) -> None:
@@ -260,12 +269,10 @@ def _quantize_quick_gelus(graph: GraphProto, ranges: Mapping[str, tuple[float, f
         pair, steep = [f"{x}_scale", f"{x}_zero"], [f"{x}_steep_scale", f"{x}_zero"]
         gate, bounds = f"{x}_gate", ["gate_scale", "gate_zero"]
         nodes += [
-            make_node("QuantizeLinear", [x, *pair], [f"{x}_q"], f"{x}_quantize"),
-            make_node("DequantizeLinear", [f"{x}_q", *pair], [f"{x}_dq"], f"{x}_dequantize"),
+            *_rounding(x, pair),
             make_node("DequantizeLinear", [f"{x}_q", *steep], [f"{x}_steep"], f"{x}_dequantize_steep"),
             make_node("Sigmoid", [f"{x}_steep"], [gate], f"{gate}.Sigmoid"),
-            make_node("QuantizeLinear", [gate, *bounds], [f"{gate}_q"], f"{gate}_quantize"),
-            make_node("DequantizeLinear", [f"{gate}_q", *bounds], [f"{gate}_dq"], f"{gate}_dequantize"),
+            *_rounding(gate, bounds),
             make_node("Mul", [f"{x}_dq", f"{gate}_dq"], [y], f"{y}.Mul"),
         ]
     graph.ClearField("node")
