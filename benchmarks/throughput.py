@@ -1,12 +1,14 @@
 """How fast is the job, against the engine alone and the usual recipe? One run, same text, same weights.
 
-    python benchmarks/throughput.py [--data ../shared/data] [--words 100000] [--quick] [--json FILE]
+    python benchmarks/throughput.py [--data ../shared/data] [--words 100000] [--rounds 1] [--quick]
 
 (a) the engine in one process with two threads; (b) the Spark job on local[2] into a Delta table, warm;
 (c) the recipe of Databricks' guide, honestly set: a Hugging Face token-classification pipeline in fp32 in an
 iterator pandas UDF, aggregation_strategy="first", a stride so that nothing is skipped, one torch thread a
 task, the best of batch 1, 8 and 32, into a Delta table as well. Its weights are the shipped model's, in fp32.
-Words are what blanks divide. Run it on a quiet machine: a busy core falsifies every ratio.
+Words are what blanks divide. In each round all three run, one after the other; figures are the medians of
+the rounds, ratios the medians of the rounds' ratios. Run it on a quiet machine: a busy core falsifies every
+ratio.
 """
 
 from __future__ import annotations
@@ -22,12 +24,15 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 PIPELINE_BATCHES = (1, 8, 32)
-SAMPLE_WORDS = 12_000  # on which the recipe's best batch size is found
+SAMPLE_WORDS = 12_000  # on which the recipe's best batch size is found, and which warm the job up
+WARM_RUNS = 3
 
 
 def main() -> None:
@@ -37,6 +42,7 @@ def main() -> None:
     parser.add_argument(
         "--words", type=int, default=100_000, help="least number of words of each kind of text"
     )
+    parser.add_argument("--rounds", type=int, default=1, help="how often all three are measured")
     parser.add_argument("--quick", action="store_true", help="5,000 words: checks that the program runs")
     parser.add_argument("--json", type=Path, default=ROOT / ".reports" / "throughput.json")
     parser.add_argument("--part", choices=("startup", "big-document"), help=argparse.SUPPRESS)
@@ -51,7 +57,8 @@ def main() -> None:
         "memory": part("big-document"),
     }
     with tempfile.TemporaryDirectory() as folder:
-        figures |= throughput(Path(folder), corpora(arguments.data, n_words), arguments.data)
+        texts = corpora(arguments.data, n_words)
+        figures |= throughput(Path(folder), texts, arguments.data, rounds=arguments.rounds)
     arguments.json.parent.mkdir(parents=True, exist_ok=True)
     arguments.json.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
     print(table(figures))
@@ -191,35 +198,75 @@ def words_in(texts: list[str]) -> int:
 # --- the three ways -------------------------------------------------------------------------------
 
 
-def throughput(folder: Path, texts: dict[str, list[str]], data: Path) -> dict[str, Any]:
+def throughput(folder: Path, texts: dict[str, list[str]], data: Path, *, rounds: int) -> dict[str, Any]:
     """Words/s of (a), (b) and (c) on each kind of text, and F1 of (b) and (c)."""
-    from spark_ner.spark.session import build_session
-
-    hugging_face = folder / "fp32"
     from spark_ner.compress.restore import restore_torch
 
+    hugging_face = folder / "fp32"
     restore_torch("default", hugging_face)
+    sample = write_input(folder / "sample", fill(texts["documents"], SAMPLE_WORDS))
+    sources = {kind: write_input(folder / kind, chosen) for kind, chosen in texts.items()}
+    seen: dict[str, dict[str, list[dict[str, Any]]]] = {
+        kind: {"engine": [], "job": [], "pipeline": []} for kind in texts
+    }
+    batches: dict[str, int] = {}
+    for number in range(rounds):
+        with local_session() as spark:
+            for warm in range(WARM_RUNS):
+                job_rate(spark, sample, folder / f"warm{number}{warm}", 1)
+            for kind, chosen in texts.items():
+                target = folder / f"{kind}_job{number}"
+                seen[kind]["engine"].append(engine_rate(chosen))
+                seen[kind]["job"].append(job_rate(spark, sources[kind], target, words_in(chosen)))
+                progress(number, kind, seen[kind])
+        with local_session() as spark:  # new workers: the job's must not carry the recipe's memory
+            for kind, chosen in texts.items():
+                target = folder / f"{kind}_pipe{number}"
+                if kind not in batches:
+                    batches[kind] = best_batch(spark, chosen, hugging_face, target)
+                rate = recipe(spark, chosen, hugging_face, target / "all", batches[kind])
+                seen[kind]["pipeline"].append({**rate, "batch": batches[kind]})
+                progress(number, kind, seen[kind])
+    figures: dict[str, Any] = {
+        kind: {"texts": len(texts[kind]), "words": words_in(texts[kind])} | summary(ways)
+        for kind, ways in seen.items()
+    }
+    figures["f1"] = accuracy(data, hugging_face)
+    return figures
+
+
+@contextmanager
+def local_session() -> Iterator[Any]:
+    """A session on two cores with workers of its own."""
+    from spark_ner.spark.session import build_session
+
     spark = build_session(
         "throughput", conf={"spark.master": "local[2]", "spark.sql.shuffle.partitions": "2"}
     )
-    figures: dict[str, Any] = {}
     try:
-        for kind, chosen in texts.items():
-            print(f"{kind}: {len(chosen)} texts, {words_in(chosen)} words", file=sys.stderr)
-            source = write_input(folder / kind, chosen)
-            figures[kind] = {
-                "texts": len(chosen),
-                "words": words_in(chosen),
-                "engine": engine_rate(chosen),
-                "job": job_rate(spark, source, folder / f"{kind}_job", words_in(chosen)),
-            }
-        # After the job, whose workers must not carry the recipe's memory.
-        for kind, chosen in texts.items():
-            figures[kind]["pipeline"] = pipeline_rate(spark, chosen, hugging_face, folder / f"{kind}_pipe")
+        yield spark
     finally:
         spark.stop()
-    figures["f1"] = accuracy(data, hugging_face)
-    return figures
+
+
+def progress(number: int, kind: str, ways: dict[str, list[dict[str, Any]]]) -> None:
+    """One line about the newest figures, for whoever waits."""
+    newest = {way: rates[-1]["words_per_s"] for way, rates in ways.items() if len(rates) > number}
+    print(f"round {number + 1}, {kind}: {newest}", file=sys.stderr, flush=True)
+
+
+def summary(ways: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
+    """Of each way the round with the median rate, all rates, and the medians of the rounds' ratios."""
+    rates = {way: [r["words_per_s"] for r in found] for way, found in ways.items()}
+    chosen = {
+        way: sorted(found, key=lambda r: r["words_per_s"])[len(found) // 2] | {"by_round": rates[way]}
+        for way, found in ways.items()
+    }
+    ratios = {
+        f"job/{other}": round(median(b / x for b, x in zip(rates["job"], rates[other], strict=True)), 3)
+        for other in ("engine", "pipeline")
+    }
+    return {**chosen, "ratios": ratios}
 
 
 def write_input(target: Path, texts: list[str]) -> Path:
@@ -255,22 +302,21 @@ def engine_rate(texts: list[str]) -> dict[str, Any]:
 
 
 def job_rate(spark: Any, source: Path, target: Path, n_words: int) -> dict[str, Any]:
-    """(b) the job's own function, Parquet to Delta; the first run, not measured, warms JVM and workers."""
+    """(b) the job's own function, Parquet to Delta, into a new table."""
     from spark_ner.spark.job import run
     from spark_ner.spark.settings import JobConfig
 
-    for name in ("warm", "measured"):
-        config = JobConfig(
-            input=str(source),
-            output=str(target / name),
-            mode="once",
-            run_id=name,
-            id_col="id",
-            model="default",
-        )
-        began = time.perf_counter()
-        report = run(spark, config)
-        seconds = time.perf_counter() - began
+    config = JobConfig(
+        input=str(source),
+        output=str(target / "entities"),
+        mode="once",
+        run_id=target.name,
+        id_col="id",
+        model="default",
+    )
+    began = time.perf_counter()
+    report = run(spark, config)
+    seconds = time.perf_counter() - began
     (row,) = report.rows
     return {
         "words_per_s": round(n_words / seconds),
@@ -284,14 +330,13 @@ def job_rate(spark: Any, source: Path, target: Path, n_words: int) -> dict[str, 
     }
 
 
-def pipeline_rate(spark: Any, texts: list[str], model: Path, target: Path) -> dict[str, Any]:
-    """(c) the recipe, with the batch size that is best on a sample."""
+def best_batch(spark: Any, texts: list[str], model: Path, target: Path) -> int:
+    """The recipe's batch size that is fastest on a sample."""
     sample = fill(texts, SAMPLE_WORDS)
     rates = {
         b: recipe(spark, sample, model, target / f"sample{b}", b)["words_per_s"] for b in PIPELINE_BATCHES
     }
-    best = max(rates, key=lambda b: rates[b])
-    return {**recipe(spark, texts, model, target / "all", best), "batch": best, "by_batch": rates}
+    return max(rates, key=lambda b: rates[b])
 
 
 def recipe(spark: Any, texts: list[str], model: Path, target: Path, batch: int) -> dict[str, Any]:
@@ -401,7 +446,8 @@ def table(figures: dict[str, Any]) -> str:
         row = figures[kind]
         a, b, c = (row[k]["words_per_s"] for k in ("engine", "job", "pipeline"))
         lines.append(
-            f"{kind:12}{a:>12}{b:>10}{c:>12}{b / a:>7.2f}{b / c:>7.2f}{row['engine']['padding_share']:>9.1%}"
+            f"{kind:12}{a:>12}{b:>10}{c:>12}{row['ratios']['job/engine']:>7.2f}"
+            f"{row['ratios']['job/pipeline']:>7.2f}{row['engine']['padding_share']:>9.1%}"
         )
         lines.append(
             f"{'':12}worker memory MB: job {row['job']['worker_memory_mb']}, "

@@ -1,8 +1,7 @@
 """A BERT tagger's safetensors to one fused fp32 ONNX graph with dynamic axes, checked against PyTorch.
 
 The graph is written operator by operator: a tracer's output has to be recognised by fusions that change from
-one version of ONNX Runtime or transformers to the next. Attention takes Q, K and V apart, so that the three
-projections stay MatMul nodes, which `quantize` can give static activation ranges.
+one version of ONNX Runtime or transformers to the next.
 """
 
 from __future__ import annotations
@@ -25,6 +24,7 @@ log = logging.getLogger(__name__)
 
 INPUTS = ("input_ids", "attention_mask", "token_type_ids")
 OUTPUT = "logits"
+PROJECTIONS = ("query", "key", "value")
 MAX_DIFFERENCE = 1e-3  # of a logit; rounding in another order gives about 1e-5
 _OPSET, _IR_VERSION = 17, 8  # read by ONNX Runtime 1.17 and later
 _CONTRIB = "com.microsoft"
@@ -118,12 +118,9 @@ class _Graph:
         return self._node("SkipLayerNormalization", inputs, "embeddings", contrib=True, epsilon=self._eps)
 
     def _layer(self, x: str, name: str, mask: str) -> str:
-        projections = [f"{name}.attention.self.{part}" for part in ("query", "key", "value")]
-        qkv = [self._node("MatMul", [x, self._matrix(p)], p) for p in projections]
-        biases = np.concatenate([self._weights[f"{p}.bias"] for p in projections])
-        bias = self._constant(f"{name}.attention.self.bias", biases)
+        joint = [self._joint(f"{name}.attention.self", part) for part in ("weight", "bias")]
         heads = self._node(
-            "MultiHeadAttention", [*qkv, bias, mask], f"{name}.heads", contrib=True, num_heads=self._n_heads
+            "Attention", [x, *joint, mask], f"{name}.heads", contrib=True, num_heads=self._n_heads
         )
         dense = self._node(
             "MatMul", [heads, self._matrix(f"{name}.attention.output.dense")], f"{name}.attention.projected"
@@ -156,6 +153,11 @@ class _Graph:
     def _matrix(self, name: str) -> str:
         """A dense layer's weights, turned for MatMul: (n_in, n_out)."""
         return self._constant(f"{name}.weight", np.ascontiguousarray(self._weights[f"{name}.weight"].T))
+
+    def _joint(self, name: str, part: str) -> str:
+        """Q, K and V side by side, as Attention takes them: (n_in, 3 n_out) weights, (3 n_out,) biases."""
+        three = [self._weights[f"{name}.{kind}.{part}"].T for kind in PROJECTIONS]
+        return self._constant(f"{name}.{part}", np.concatenate(three, axis=-1))
 
     def _vector(self, name: str) -> str:
         return self._constant(name, self._weights[name])

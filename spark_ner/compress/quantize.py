@@ -2,7 +2,8 @@
 
 Activation ranges are constants measured on calibration text: no range is taken at run time, where it would
 span the rows of a batch and make an answer depend on its neighbours. MatMul outputs stay in fp32, so ONNX
-Runtime fuses each `DequantizeLinear -> MatMul` into one integer product with a float result. A Gemm and the
+Runtime fuses each `DequantizeLinear -> MatMul` into one integer product with a float result; the projections
+of an Attention become integer products inside QAttention, what follows them there is fp32. A Gemm and the
 QuickGELU after it, x * sigmoid(1.702 x) (Hendrycks & Gimpel 2016, arXiv 1606.08415), stay in integers: the
 sigmoid of eight bits is a look-up in a table. GELU itself stays in fp32. Weights have a scale per output
 column, the word table one per row.
@@ -34,7 +35,7 @@ Feed = Mapping[str, NDArray[np.int64]]  # one unpadded window
 _BINS = 4_096
 _GELU_FLOOR = -4.0  # below it QuickGELU is 0 to within half a step: the eight bits are for what lies above
 _MIN_COLUMNS = 64  # a narrower MatMul (the head) stays in fp32: it costs nothing and decides the label
-_FORBIDDEN = ("DynamicQuantizeLinear", "DynamicQuantizeMatMul", "DynamicQuantizeLSTM", "QAttention")
+_FORBIDDEN = ("DynamicQuantizeLinear", "DynamicQuantizeMatMul", "DynamicQuantizeLSTM")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -196,7 +197,7 @@ def _affine(low: float, high: float) -> tuple[float, int]:
 
 def _is_target(node: object, constants: Mapping[str, object]) -> bool:
     return (
-        node.op_type in ("MatMul", "Gemm")  # type: ignore[attr-defined]
+        node.op_type in ("MatMul", "Gemm", "Attention")  # type: ignore[attr-defined]
         and node.input[1] in constants  # type: ignore[attr-defined]
         and min(constants[node.input[1]].dims) >= _MIN_COLUMNS  # type: ignore[attr-defined]
     )
@@ -205,34 +206,36 @@ def _is_target(node: object, constants: Mapping[str, object]) -> bool:
 def _quantize_products(
     graph: GraphProto, ranges: Mapping[str, tuple[float, float]], config: QuantizeConfig
 ) -> int:
-    """Put Quantize/Dequantize pairs before each product; activations that several nodes read get one pair."""
+    """Put a Quantize/Dequantize pair before each product, whose input no other product reads."""
     from onnx import numpy_helper
     from onnx.helper import make_node
 
     constants = {t.name: t for t in graph.initializer}
-    nodes, done, n_quantized = [], set(), 0
+    nodes, n_quantized = [], 0
     for node in graph.node:
         if _is_target(node, constants):
             x, w = node.input[:2]
-            if x not in done:
-                done.add(x)
-                scale, zero = _affine(*ranges[x])
-                _constant(graph, f"{x}_scale", np.float32(scale))
-                _constant(graph, f"{x}_zero", np.uint8(zero))
-                pair = [f"{x}_scale", f"{x}_zero"]
-                nodes += _rounding(x, pair)
+            scale, zero = _affine(*ranges[x])
+            _constant(graph, f"{x}_scale", np.float32(scale))
+            _constant(graph, f"{x}_zero", np.uint8(zero))
             weights, scales = quantize_columns(numpy_helper.to_array(constants[w]), bits=config.weight_bits)
             _constant(graph, f"{w}_q", weights)
             _constant(graph, f"{w}_scale", scales)
             _constant(graph, f"{w}_zero", np.zeros(len(scales), np.int8))
+            n_quantized += 1
+            quantizing, dequantizing = _rounding(x, [f"{x}_scale", f"{x}_zero"])
+            nodes.append(quantizing)
+            if node.op_type == "Attention":
+                nodes.append(_quantized_attention(node))
+                continue
             inputs = [f"{w}_q", f"{w}_scale", f"{w}_zero"]
-            nodes.append(make_node("DequantizeLinear", inputs, [f"{w}_dq"], f"{w}_dequantize", axis=1))
+            nodes += [
+                dequantizing,
+                make_node("DequantizeLinear", inputs, [f"{w}_dq"], f"{w}_dequantize", axis=1),
+            ]
             node.input[0], node.input[1] = f"{x}_dq", f"{w}_dq"
             if node.op_type == "Gemm":
-                nodes.append(
-                    _quantized_bias(graph, node, constants, np.float32(_affine(*ranges[x])[0]) * scales)
-                )
-            n_quantized += 1
+                nodes.append(_quantized_bias(graph, node, constants, np.float32(scale) * scales))
         nodes.append(node)
     graph.ClearField("node")
     graph.node.extend(nodes)
@@ -277,6 +280,17 @@ def _quantize_quick_gelus(graph: GraphProto, ranges: Mapping[str, tuple[float, f
         ]
     graph.ClearField("node")
     graph.node.extend(nodes)
+
+
+def _quantized_attention(node: NodeProto) -> NodeProto:
+    """Attention with its projections in integers."""
+    from onnx.helper import make_node
+
+    x, w, bias, mask = node.input
+    inputs = [f"{x}_q", f"{w}_q", bias, f"{x}_scale", f"{w}_scale", mask, f"{x}_zero", f"{w}_zero"]
+    quantized = make_node("QAttention", inputs, node.output, f"{node.name}_quantized", domain=node.domain)
+    quantized.attribute.extend(node.attribute)
+    return quantized
 
 
 def _quantized_bias(

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from spark_ner.bundle.load import open_bundle
+from spark_ner.compress.export import PROJECTIONS
 from spark_ner.errors import BundleError, DependencyError
 
 _POSITIONS = "embeddings.position_embeddings.weight"
@@ -39,7 +40,7 @@ def restore_torch(model: str | Path, directory: Path) -> None:
     heads = [
         a.i
         for n in graph.node
-        if n.op_type == "MultiHeadAttention"
+        if n.op_type in ("Attention", "QAttention")
         for a in n.attribute
         if a.name == "num_heads"
     ]
@@ -70,7 +71,7 @@ def restore_torch(model: str | Path, directory: Path) -> None:
 def _parameters(
     constants: dict[str, NDArray[np.generic]], *, n_layers: int
 ) -> dict[str, NDArray[np.float32]]:
-    """Hugging Face parameters by name: integers times scales, matrices turned, joint biases split."""
+    """Hugging Face parameters by name: integers times scales, matrices turned, joint projections split."""
     weights: dict[str, NDArray[np.float32]] = {}
     for name, value in constants.items():
         if name.endswith((".weight_q", ".bias_q")):
@@ -83,8 +84,9 @@ def _parameters(
             weights[name] = weights[name].T
     for layer in range(n_layers):
         prefix = f"encoder.layer.{layer}.attention.self"
-        parts = np.split(weights.pop(f"{prefix}.bias"), 3)
-        weights |= {f"{prefix}.{n}.bias": p for n, p in zip(("query", "key", "value"), parts, strict=True)}
+        for part in ("weight", "bias"):
+            three = np.split(weights.pop(f"{prefix}.{part}"), len(PROJECTIONS))
+            weights |= {f"{prefix}.{kind}.{part}": p for kind, p in zip(PROJECTIONS, three, strict=True)}
     return weights
 
 

@@ -23,10 +23,11 @@ SCHEME = LabelScheme.from_tags(TAGS)
 def targets(tokens: Tokens, text: Labeled, annotates: Set[str] = frozenset(TYPES)) -> NDArray[np.uint16]:
     """(n_tokens,) bit masks of the right tags for the tokens of one text; 0 is left out of the loss.
 
-    Only the first token of a word carries a target. The first word of a span is B-, the others I-; a word
-    that a span covers in part, or that lies in an UNSURE span, is left out.
+    Only the first token of a word carries a target, and a token of blanks (a line break), which is O. The
+    first word of a span is B-, the others I-; a word that a span covers in part, or that lies in an UNSURE
+    span, is left out.
     """
-    masks = np.zeros(len(tokens), np.uint16)
+    masks = np.where(tokens.solid, 0, 1 << TAGS.index("O")).astype(np.uint16)
     first, start, end = tokens.words()
     if not len(first):
         return masks

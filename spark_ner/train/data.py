@@ -129,14 +129,14 @@ def read_conll(file: str | Path, form: ConllFormat | None = None) -> list[Docume
     return [tuple(_labeled(tokens, tags, scheme) for tokens, tags, _ in d) for d in documents]
 
 
-def join(sentences: Sequence[Labeled]) -> Labeled:
-    """One text of several, joined by a blank, spans moved along."""
+def join(sentences: Sequence[Labeled], separator: str = " ") -> Labeled:
+    """One text of several, spans moved along; `separator` is one character."""
     spans: list[Span] = []
     at = 0
     for sentence in sentences:
         spans.extend(Span(s.start + at, s.end + at, s.label) for s in sentence.spans)
         at += len(sentence.text) + 1
-    return Labeled(" ".join(s.text for s in sentences), tuple(spans))
+    return Labeled(separator.join(s.text for s in sentences), tuple(spans))
 
 
 def _lines(path: Path) -> Iterator[str]:

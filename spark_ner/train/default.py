@@ -42,7 +42,7 @@ MAX_TOKENS = 512
 # 128 with the special tokens, a bucket; about a third faster than 254 and 64, and no worse by document.
 WINDOW_TOKENS, OVERLAP_TOKENS = 126, 16
 _N_CALIBRATION = 256
-_UNITS = {"sentence": "", "document": "-by-document"}
+_UNITS = {"sentence": "", "document": "-by-document", "one-line document": "-by-one-line-document"}
 
 Sets = list[tuple[Corpus, list[Document]]]
 
@@ -55,7 +55,7 @@ class Measured:
     words_per_s: float
 
     def f1(self) -> dict[str, float]:
-        """For the manifest: strict F1 by set, `-by-document` where whole documents were given."""
+        """For the manifest: strict F1 by set, with `-by-…` after it where whole documents were given."""
         return {
             f"{name}{_UNITS[unit]}": round(report.overall.f1, 2)
             for name, units in self.reports.items()
@@ -103,7 +103,7 @@ def build(config: TrainConfig, *, work: Path, output: Path, trained: Path | None
     train_sets, dev_sets = split_sets(config)
     directory = trained or work / "trained"
     if trained is None:
-        dev = GoldSet("dev", tuple(s for _, documents in dev_sets for d in documents for s in d), None)
+        dev = GoldSet("dev", tuple(s for _, documents in dev_sets for d in documents for s in d))
         train_model(config, train_sets, dev, directory=directory)
     export_onnx(directory, work / "fp32.onnx")
     log.info("exported after %.0f s", time.monotonic() - began)
@@ -163,15 +163,17 @@ def train_model(config: TrainConfig, sets: Sets, dev: GoldSet, *, directory: Pat
 
     from spark_ner.train import loop
     from spark_ner.train.model import build as build_model
+    from spark_ner.train.model import tokenizer_of
     from spark_ner.train.monitor import tagger
 
     base = base_directory(config.base)
-    tokenizer = Tokenizer.from_file(base / "tokenizer.json")
+    rust = tokenizer_of(base)
+    tokenizer = Tokenizer(rust)
     torch.manual_seed(config.seed)
     model = build_model(base, activation=config.activation)
 
     def after_epoch(epoch: int) -> None:
-        loop.save(model, base / "tokenizer.json", directory)
+        loop.save(model, rust, directory)
         report = score(tagger(model, tokenizer)([s.text for s in dev.sentences]), dev.sentences)
         log.info("epoch %d of %d: dev F1 %.2f", epoch + 1, config.epochs, report.overall.f1)
 

@@ -1,6 +1,6 @@
 """Strict span precision, recall and F1: an entity counts where start, end and label are all right.
 
-Gold spans are characters of texts joined from the tokens by blanks, so any callable from texts to entities
+Gold spans are characters of texts joined from the tokens, so any callable from texts to entities
 can be scored, whatever its tokens are. A prediction inside an UNSURE gold span (a user handle) is struck
 out.
 """
@@ -63,18 +63,24 @@ class Report:
 
 @dataclass(frozen=True)
 class GoldSet:
-    """A test set as single sentences, and as whole documents where the set has them."""
+    """A test set as single sentences, and as whole documents where the set has them.
+
+    `documents` have one sentence a line, `one_line` are the same with blanks between the sentences.
+    """
 
     name: str
     sentences: tuple[Labeled, ...]
-    documents: tuple[Labeled, ...] | None
+    documents: tuple[Labeled, ...] | None = None
+    one_line: tuple[Labeled, ...] | None = None
 
     def texts(self, unit: str) -> tuple[Labeled, ...] | None:
-        """The texts of a unit, `sentence` or `document`."""
-        return self.sentences if unit == "sentence" else self.documents
+        """The texts of a unit, one of UNITS."""
+        return {"sentence": self.sentences, "document": self.documents, "one-line document": self.one_line}[
+            unit
+        ]
 
 
-UNITS = ("sentence", "document")
+UNITS = ("sentence", "document", "one-line document")
 
 
 def gold_sets(root: str | Path) -> list[GoldSet]:
@@ -83,8 +89,11 @@ def gold_sets(root: str | Path) -> list[GoldSet]:
     for corpus in EVALUATION:
         documents = load(corpus, root)
         sentences = tuple(s for d in documents for s in d)
-        whole = tuple(join(d) for d in documents) if len(documents) > 1 else None
-        sets.append(GoldSet(corpus.name, sentences, whole))
+        if len(documents) == 1:  # the set marks no documents
+            sets.append(GoldSet(corpus.name, sentences))
+            continue
+        lines, one_line = (tuple(join(d, separator) for d in documents) for separator in ("\n", " "))
+        sets.append(GoldSet(corpus.name, sentences, lines, one_line))
     return sets
 
 
@@ -125,11 +134,11 @@ def evaluate(annotate: Annotate, sets: Sequence[GoldSet]) -> dict[str, dict[str,
 
 def table(reports: Mapping[str, Mapping[str, Report]]) -> str:
     """A readable table, one line a set and unit."""
-    head = f"{'set':<20}{'unit':<10}{'P':>7}{'R':>7}{'F1':>7}" + "".join(f"{t:>8}" for t in SCORED_TYPES)
+    head = f"{'set':<20}{'unit':<19}{'P':>7}{'R':>7}{'F1':>7}" + "".join(f"{t:>8}" for t in SCORED_TYPES)
     lines = [head]
     for name, units in reports.items():
         for unit, report in units.items():
             o = report.overall
             labels = "".join(f"{report.by_label[t].f1:>8.2f}" for t in SCORED_TYPES)
-            lines.append(f"{name:<20}{unit:<10}{o.precision:>7.2f}{o.recall:>7.2f}{o.f1:>7.2f}{labels}")
+            lines.append(f"{name:<20}{unit:<19}{o.precision:>7.2f}{o.recall:>7.2f}{o.f1:>7.2f}{labels}")
     return "\n".join(lines)

@@ -25,6 +25,7 @@ from spark_ner.train.data import Document
 from spark_ner.train.texts import Batch, Example, MixConfig, batches, compose, examples
 
 if TYPE_CHECKING:
+    import tokenizers
     from transformers import BertForTokenClassification
 
 log = logging.getLogger(__name__)
@@ -182,13 +183,8 @@ class _Meter:
             self._losses, self._tokens, self._since = [], 0, time.perf_counter()
 
 
-def save(model: BertForTokenClassification, tokenizer_file: Path, directory: Path) -> None:
-    """Write a Hugging Face directory; its tokenizer.json has no truncation and no padding."""
-    import tokenizers
-
+def save(model: BertForTokenClassification, tokenizer: tokenizers.Tokenizer, directory: Path) -> None:
+    """Write a Hugging Face directory."""
     model.config.id2label = dict(enumerate(TAGS))
     model.save_pretrained(directory, safe_serialization=True)
-    rust = tokenizers.Tokenizer.from_file(str(tokenizer_file))
-    rust.no_truncation()
-    rust.no_padding()
-    rust.save(str(directory / "tokenizer.json"))
+    tokenizer.save(str(directory / "tokenizer.json"))

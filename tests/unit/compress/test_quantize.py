@@ -79,12 +79,12 @@ def test_the_export_computes_what_pytorch_computes(graphs):
 
 def test_every_projection_is_quantized_and_the_head_is_not(graphs):
     folder, _, n, activation = graphs
-    assert n == 6 * N_LAYERS
+    assert n == 4 * N_LAYERS  # Q, K and V are one
     graph = onnx.load(folder / "int8.onnx").graph
     kinds = Counter(node.op_type for node in graph.node)
     of_gate = 2 if activation == "quick_gelu" else 0
-    assert kinds["QuantizeLinear"] == (4 + of_gate) * N_LAYERS  # Q, K and V read one
-    assert kinds["MatMul"] + kinds["Gemm"] == 6 * N_LAYERS + 1
+    assert kinds["QuantizeLinear"] == (4 + of_gate) * N_LAYERS
+    assert kinds["MatMul"] + kinds["Gemm"] == 3 * N_LAYERS + 1
     names = {tuple(t.dims): t.data_type for t in graph.initializer if len(t.dims) == 2}
     assert names[(N_VOCABULARY, 64)] == onnx.TensorProto.INT8
     assert names[(64, 9)] == onnx.TensorProto.FLOAT
@@ -96,7 +96,11 @@ def test_onnx_runtime_fuses_each_projection_into_one_integer_product(graphs, tmp
     options.optimized_model_filepath = str(tmp_path / "optimized.onnx")
     onnxruntime.InferenceSession(str(folder / "int8.onnx"), options, providers=["CPUExecutionProvider"])
     kinds = Counter(node.op_type for node in onnx.load(tmp_path / "optimized.onnx").graph.node)
-    assert (kinds["QGemm"], kinds["MatMulIntegerToFloat"]) == (N_LAYERS, n - N_LAYERS)
+    assert (kinds["QAttention"], kinds["QGemm"], kinds["MatMulIntegerToFloat"]) == (
+        N_LAYERS,
+        N_LAYERS,
+        n // 2,
+    )
     # With QuickGELU the first feed-forward layer stays in integers to its end.
     quick = N_LAYERS if activation == "quick_gelu" else 0
     assert (kinds["QLinearSigmoid"], kinds["QLinearMul"], kinds["Gelu"]) == (quick, quick, N_LAYERS - quick)

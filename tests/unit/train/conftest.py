@@ -33,7 +33,16 @@ WORDS = [
 
 def rust_tokenizer() -> Rust:
     letters = "abcdefghijklmnopqrstuvwxyz0123456789.,-'\"@#?!"
-    vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", *WORDS, *letters, *(f"##{c}" for c in letters)]
+    vocabulary = [
+        "[PAD]",
+        "[UNK]",
+        "[CLS]",
+        "[SEP]",
+        "[unused0]",
+        *WORDS,
+        *letters,
+        *(f"##{c}" for c in letters),
+    ]
     ids = {token: i for i, token in enumerate(dict.fromkeys(vocabulary))}
     rust = Rust(models.WordPiece(ids, unk_token="[UNK]"))
     rust.normalizer = normalizers.BertNormalizer(lowercase=True)

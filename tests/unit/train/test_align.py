@@ -1,8 +1,13 @@
 """Spans to targets over the engine's words."""
 
+import json
+
+from spark_ner.engine.tokenizer import Tokenizer
 from spark_ner.train.align import TAGS, targets
 from spark_ner.train.corpora import UNSURE
 from spark_ner.train.data import Labeled, Span
+from spark_ner.train.model import with_line_breaks
+from tests.unit.train.conftest import rust_tokenizer
 
 
 def tags(tokenizer, text: Labeled, annotates=frozenset({"PER", "ORG", "LOC", "MISC"})) -> list[str]:
@@ -54,6 +59,14 @@ def test_half_a_word_is_left_out(tokenizer):
 def test_two_spans_side_by_side_both_begin(tokenizer):
     text = Labeled("Rome Oslo", (Span(0, 4, "LOC"), Span(5, 9, "LOC")))
     assert tags(tokenizer, text) == ["B-LOC", "B-LOC"]
+
+
+def test_a_line_break_is_outside_and_an_entity_goes_on_behind_it():
+    tokenizer = Tokenizer(with_line_breaks(json.loads(rust_tokenizer().to_str())))
+    text = Labeled("met Ada\r\n Novak", (Span(4, 15, "PER"),))
+    tokens = tokenizer.encode([text.text])
+    assert [TAGS[int(m).bit_length() - 1] for m in targets(tokens, text)] == ["O", "B-PER", "O", "I-PER"]
+    assert tokens.solid.tolist() == [True, True, False, True]
 
 
 def test_an_empty_text_has_no_targets(tokenizer):

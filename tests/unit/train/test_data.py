@@ -118,3 +118,5 @@ def test_joined_texts_keep_their_spans():
     )
     assert joined.text == "in Oslo yes Rome"
     assert named(joined) == [("Oslo", "LOC"), ("Rome", "LOC")]
+    lines = join([Labeled("yes"), Labeled("Rome", (Span(0, 4, "LOC"),))], "\n")
+    assert (lines.text, named(lines)) == ("yes\nRome", [("Rome", "LOC")])

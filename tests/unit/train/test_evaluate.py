@@ -70,10 +70,12 @@ def test_missing_predictions_are_an_error():
 
 def test_sets_are_scored_by_sentence_and_by_document():
     one, two = Labeled("Oslo", (Span(0, 4, "LOC"),)), Labeled("Rome", (Span(0, 4, "LOC"),))
-    whole = Labeled("Oslo Rome", (Span(0, 4, "LOC"), Span(5, 9, "LOC")))
-    sets = [GoldSet("a", (one, two), (whole,)), GoldSet("b", (one,), None)]
+    spans = (Span(0, 4, "LOC"), Span(5, 9, "LOC"))
+    lines, one_line = Labeled("Oslo\nRome", spans), Labeled("Oslo Rome", spans)
+    sets = [GoldSet("a", (one, two), (lines,), (one_line,)), GoldSet("b", (one,))]
     reports = evaluate(lambda texts: [[Span(0, 4, "LOC")] for _ in texts], sets)
     assert reports["a"]["sentence"].overall == Score(2, 2, 2)
     assert reports["a"]["document"].overall == Score(1, 1, 2)
+    assert list(reports["a"]) == ["sentence", "document", "one-line document"]
     assert list(reports["b"]) == ["sentence"]
     assert "66.67" in table(reports)

@@ -1,11 +1,14 @@
 """The base encoder: where it is found, and what is made of it."""
 
+import json
+
 import pytest
 
 from spark_ner.errors import DependencyError, PathError
 from spark_ner.train.align import TAGS
-from spark_ner.train.model import base_directory, build
+from spark_ner.train.model import base_directory, build, tokenizer_of
 from tests.fixtures.marks import with_torch
+from tests.unit.train.conftest import rust_tokenizer
 
 pytestmark = with_torch
 
@@ -18,13 +21,18 @@ def setup_module() -> None:
 
 def tiny(**changes):
     sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
-    return transformers.BertConfig(vocab_size=50, max_position_embeddings=16, **sizes, **changes)
+    return transformers.BertConfig(vocab_size=150, max_position_embeddings=16, **sizes, **changes)
+
+
+def save(base, folder):
+    base.save_pretrained(folder)
+    rust_tokenizer().save(str(folder / "tokenizer.json"))
 
 
 def test_every_type_row_starts_as_the_pretrained_first_one(tmp_path):
     torch.manual_seed(0)
     base = transformers.BertModel(tiny())
-    base.save_pretrained(tmp_path)
+    save(base, tmp_path)
     model = build(tmp_path)
     rows = model.bert.embeddings.token_type_embeddings.weight
     first = base.embeddings.token_type_embeddings.weight[0]
@@ -37,10 +45,31 @@ def test_every_type_row_starts_as_the_pretrained_first_one(tmp_path):
     assert model.config.spark_ner_token_feature == "letter_case"
 
 
+def test_a_run_of_line_breaks_is_one_token_that_starts_as_the_separator(tmp_path):
+    base = transformers.BertModel(tiny())
+    save(base, tmp_path)
+    rust = tokenizer_of(tmp_path)
+    encoding = rust.encode("Oslo \r\n\n  calls\nRome", add_special_tokens=False)
+    assert encoding.ids == [rust.token_to_id(t) for t in ("oslo", "\n", "calls", "\n", "rome")]
+    assert encoding.offsets == [(0, 4), (4, 10), (10, 15), (15, 16), (16, 20)]
+    assert rust.get_vocab_size() == rust_tokenizer().get_vocab_size()
+    rows = build(tmp_path).bert.embeddings.word_embeddings.weight
+    separator = base.embeddings.word_embeddings.weight[rust.token_to_id("[SEP]")]
+    assert torch.equal(rows[rust.token_to_id("\n")], separator)
+
+
+def test_a_vocabulary_without_a_free_row_is_refused(tmp_path):
+    tree = json.loads(rust_tokenizer().to_str())
+    del tree["model"]["vocab"]["[unused0]"]
+    (tmp_path / "tokenizer.json").write_text(json.dumps(tree), encoding="utf-8")
+    with pytest.raises(PathError, match=r"no \[unused0\] in its vocabulary to stand for line breaks"):
+        tokenizer_of(tmp_path)
+
+
 def test_an_incomplete_encoder_is_refused(tmp_path):
     from safetensors.torch import load_file, save_file
 
-    transformers.BertModel(tiny()).save_pretrained(tmp_path)
+    save(transformers.BertModel(tiny()), tmp_path)
     weights = load_file(tmp_path / "model.safetensors")
     del weights["encoder.layer.0.output.dense.bias"]
     save_file(weights, tmp_path / "model.safetensors")

@@ -16,9 +16,13 @@ from spark_ner.train.texts import (
     recase,
     split,
     with_list,
+    wrap,
 )
 
-PLAIN = MixConfig(single_share=0.6, list_share=0, lower_share=0, upper_share=0, title_share=0)
+NEVER = dict.fromkeys(
+    ("line_share", "wrap_share", "list_share", "lower_share", "upper_share", "title_share"), 0.0
+)
+PLAIN = MixConfig(**NEVER | {"single_share": 0.6})
 SENTENCES = [Labeled(f"Oslo calls {n}", (Span(0, 4, "LOC"),)) for n in range(60)]
 SIZES = {s.text: 3 for s in SENTENCES}
 
@@ -54,9 +58,26 @@ def test_sentences_without_order_are_shuffled():
     assert sorted(words) == sorted(" ".join(s.text for s in SENTENCES).split())
 
 
+def test_sentences_may_stand_one_a_line():
+    texts = composed(1, mix=MixConfig(**NEVER | {"single_share": 0.6, "line_share": 1.0}))
+    assert "\n".join(t.text for t in texts) == "\n".join(s.text for s in SENTENCES)
+    assert all(t.text[s.start : s.end] == "Oslo" for t in texts for s in t.spans)
+
+
+def test_lines_are_broken_at_blanks_and_nothing_moves():
+    text = Labeled("Ann Lee called Bob\nand went home to Little Italy", (Span(36, 48, "LOC"),))
+    wrapped = wrap(text, 14)
+    assert wrapped.text == "Ann Lee called\nBob\nand went home\nto Little\nItaly"
+    assert wrapped.text[36:48] == "Little\nItaly"
+    assert wrapped.spans == text.spans
+    assert wrap(Labeled("a" * 20), 10) == Labeled("a" * 20)
+    wrapping = composed(2, mix=MixConfig(**NEVER | {"single_share": 0.0, "wrap_share": 1.0}))
+    assert max(len(line) for t in wrapping for line in t.text.split("\n")) <= 100
+
+
 def test_texts_stay_within_the_longest():
-    mix = MixConfig(single_share=0, list_share=0, longest_tokens=12, shortest_tokens=10)
-    assert max(t.text.count("Oslo") for t in composed(3, mix=mix)) == 4
+    mix = MixConfig(single_share=0, longest_tokens=12, shortest_tokens=10)
+    assert max(t.text.count("alls") for t in composed(3, mix=mix)) == 3  # 3 + 4 + 4: line breaks count
 
 
 @pytest.mark.parametrize(
@@ -68,7 +89,7 @@ def test_texts_stay_within_the_longest():
     ],
 )
 def test_recasing_keeps_offsets(share, wanted):
-    mix = MixConfig(**{"lower_share": 0, "upper_share": 0, "title_share": 0, share: 1.0})
+    mix = MixConfig(**NEVER | {share: 1.0})
     spans = (Span(3, 11, "LOC"),)
     assert recase(Labeled("in New York 1a straße", spans), mix, np.random.default_rng(0)) == Labeled(
         wanted, spans
@@ -120,23 +141,29 @@ def test_impossible_mixes_are_refused(wrong):
         MixConfig(**wrong)
 
 
-def test_names_in_a_row_are_each_an_entity_and_no_one_word_persons():
-    sentence = Labeled(
-        "Ada Novak met Ada at Acme", (Span(0, 9, "PER"), Span(14, 17, "PER"), Span(21, 25, "ORG"))
-    )
+def test_persons_and_organisations_stand_in_a_row_and_no_places():
+    sentence = Labeled("Ada met Acme in Oslo", (Span(0, 3, "PER"), Span(8, 12, "ORG"), Span(16, 20, "LOC")))
     names = bare_names([(sentence, Labeled("@x", (Span(0, 2, "?"),)))])
-    assert names == [Labeled("Ada Novak", (Span(0, 9, "PER"),)), Labeled("Acme", (Span(0, 4, "ORG"),))]
+    assert names == [Labeled("Ada", (Span(0, 3, "PER"),)), Labeled("Acme", (Span(0, 4, "ORG"),))]
     parts = with_list(SENTENCES[:3], names, np.random.default_rng(0))
-    added = [part for part in parts if part in names]
-    assert [part for part in parts if part not in names] == SENTENCES[:3]
+    added = [part for part in parts if part not in SENTENCES]
+    assert [part for part in parts if part in SENTENCES] == SENTENCES[:3]
     assert 2 <= len(added) <= 8
+    assert {part.text.removesuffix(" ,") for part in added} <= {"Ada", "Acme"}
     assert parts.index(added[-1]) - parts.index(added[0]) < len(added)
 
 
-def test_lists_come_into_joined_texts_alone():
-    mix = MixConfig(lower_share=0, upper_share=0, title_share=0, single_share=0, list_share=1.0)
-    many = [t for t in composed(1, mix=mix) if t.text.count("calls") > 1]
-    assert all(t.text.count("Oslo") > t.text.count("calls") for t in many)
-    assert all(t.text[s.start : s.end] == "Oslo" for t in many for s in t.spans)
-    alone = MixConfig(lower_share=0, upper_share=0, title_share=0, single_share=1, list_share=1.0)
-    assert [t.text for t in composed(1, mix=alone)] == [s.text for s in SENTENCES]
+def test_lists_come_into_joined_texts_in_lines_alone():
+    people = [(Labeled("Ada calls", (Span(0, 3, "PER"),)),) * 60]
+
+    def texts(**shares: float) -> list[Labeled]:
+        mix = MixConfig(**NEVER | {"single_share": 0.0, "list_share": 1.0, "line_share": 1.0} | shares)
+        rng = np.random.default_rng(1)
+        return compose(corpus(), people, {"Ada calls": 2}, mix=mix, rng=rng)
+
+    many = [t for t in texts() if t.text.count("calls") > 1]
+    assert many
+    assert all(t.text.count("Ada") == len(t.spans) > t.text.count("calls") for t in many)
+    assert all(t.text[s.start : s.end] == "Ada" for t in many for s in t.spans)
+    assert all(t.text.count("Ada") == t.text.count("calls") for t in texts(line_share=0.0))
+    assert [t.text for t in texts(single_share=1.0)] == ["Ada calls"] * 60
