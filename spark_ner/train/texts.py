@@ -20,11 +20,8 @@ from spark_ner.engine.tokenizer import Tokenizer
 from spark_ner.errors import ConfigError
 from spark_ner.train.align import targets
 from spark_ner.train.corpora import Corpus
-from spark_ner.train.data import Document, Labeled, Span, join
+from spark_ner.train.data import Document, Labeled, join
 
-_LISTED = ("PER", "ORG")
-_ONE_TYPE_SHARE = 0.7  # lists of names of one type
-_COMMA_SHARE = 0.3  # "Dear Ann ,"
 _DEV_BLOCK = 16  # sentences in a row that go to the held-out part together
 
 
@@ -32,12 +29,11 @@ _DEV_BLOCK = 16  # sentences in a row that go to the held-out part together
 class MixConfig:
     """How texts are made of sentences; shares are probabilities, lengths are in tokens."""
 
-    single_share: float = 0.4  # texts of one sentence; the rest have log-uniform lengths
+    single_share: float = 0.5  # texts of one sentence; the rest have log-uniform lengths
     shortest_tokens: int = 10
     longest_tokens: int = 500
     line_share: float = 0.6  # joined texts whose sentences stand one a line; in the others blanks divide them
     wrap_share: float = 0.1  # texts broken into lines at a width of 30 to 100 characters, in mid-sentence
-    list_share: float = 0.3  # of those in lines: names stand in a row, as in lists, salutations, signatures
     lower_share: float = 0.05  # sentences in lower case
     upper_share: float = 0.06
     title_share: float = 0.03
@@ -50,7 +46,6 @@ class MixConfig:
             "single_share",
             "line_share",
             "wrap_share",
-            "list_share",
             "lower_share",
             "upper_share",
             "title_share",
@@ -115,7 +110,6 @@ def compose(
 
     `sizes` are the tokens of each sentence's text: a joined text stays within `longest_tokens`.
     """
-    names = bare_names(documents)
     runs = [list(d) for d in documents] if corpus.ordered else [[s for d in documents for s in d]]
     texts: list[Labeled] = []
     for run, times in product(runs, range(ceil(corpus.share))):
@@ -132,42 +126,13 @@ def compose(
                     break
                 total, stop = total + more, stop + 1
             if chance >= 1 or rng.random() < chance:
-                parts, separator = run[at:stop], " "
-                if rng.random() < mix.line_share:
-                    separator = "\n"
-                    if names and len(parts) > 1 and rng.random() < mix.list_share:
-                        parts = with_list(parts, names, rng)
-                text = join([recase(s, mix, rng) for s in parts], separator)
+                separator = "\n" if rng.random() < mix.line_share else " "
+                text = join([recase(s, mix, rng) for s in run[at:stop]], separator)
                 texts.append(
                     wrap(text, int(rng.integers(30, 101))) if rng.random() < mix.wrap_share else text
                 )
             at = stop
     return texts
-
-
-def bare_names(documents: Sequence[Document]) -> list[Labeled]:
-    """The text of each person and organisation as a sentence of its own.
-
-    No places: taught that a bare one is a LOC, a model misreads tables of clubs named after towns.
-    """
-    names = []
-    for sentence in (s for d in documents for s in d):
-        for span in sentence.spans:
-            if span.label in _LISTED:
-                text = sentence.text[span.start : span.end]
-                names.append(Labeled(text, (Span(0, len(text), span.label),)))
-    return names
-
-
-def with_list(parts: Sequence[Labeled], names: Sequence[Labeled], rng: np.random.Generator) -> list[Labeled]:
-    """The sentences with two to eight names in a row between them, mostly of one type, some with a comma."""
-    place = int(rng.integers(0, len(parts) + 1))
-    drawn = [names[i] for i in rng.integers(0, len(names), 40).tolist()]
-    if rng.random() < _ONE_TYPE_SHARE:
-        drawn = [n for n in drawn if n.spans[0].label == drawn[0].spans[0].label]
-    chosen = drawn[: int(rng.integers(2, 9))]
-    items = [Labeled(n.text + " ,", n.spans) if rng.random() < _COMMA_SHARE else n for n in chosen]
-    return [*parts[:place], *items, *parts[place:]]
 
 
 def _draw_length(mix: MixConfig, rng: np.random.Generator) -> int:

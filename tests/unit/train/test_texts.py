@@ -8,20 +8,16 @@ from spark_ner.train.corpora import Corpus
 from spark_ner.train.data import Labeled, Span
 from spark_ner.train.texts import (
     MixConfig,
-    bare_names,
     batches,
     compose,
     examples,
     pad,
     recase,
     split,
-    with_list,
     wrap,
 )
 
-NEVER = dict.fromkeys(
-    ("line_share", "wrap_share", "list_share", "lower_share", "upper_share", "title_share"), 0.0
-)
+NEVER = dict.fromkeys(("line_share", "wrap_share", "lower_share", "upper_share", "title_share"), 0.0)
 PLAIN = MixConfig(**NEVER | {"single_share": 0.6})
 SENTENCES = [Labeled(f"Oslo calls {n}", (Span(0, 4, "LOC"),)) for n in range(60)]
 SIZES = {s.text: 3 for s in SENTENCES}
@@ -139,31 +135,3 @@ def test_held_out_blocks_are_the_same_in_every_run_and_no_sentence_is_in_both():
 def test_impossible_mixes_are_refused(wrong):
     with pytest.raises(ConfigError, match=next(iter(wrong))):
         MixConfig(**wrong)
-
-
-def test_persons_and_organisations_stand_in_a_row_and_no_places():
-    sentence = Labeled("Ada met Acme in Oslo", (Span(0, 3, "PER"), Span(8, 12, "ORG"), Span(16, 20, "LOC")))
-    names = bare_names([(sentence, Labeled("@x", (Span(0, 2, "?"),)))])
-    assert names == [Labeled("Ada", (Span(0, 3, "PER"),)), Labeled("Acme", (Span(0, 4, "ORG"),))]
-    parts = with_list(SENTENCES[:3], names, np.random.default_rng(0))
-    added = [part for part in parts if part not in SENTENCES]
-    assert [part for part in parts if part in SENTENCES] == SENTENCES[:3]
-    assert 2 <= len(added) <= 8
-    assert {part.text.removesuffix(" ,") for part in added} <= {"Ada", "Acme"}
-    assert parts.index(added[-1]) - parts.index(added[0]) < len(added)
-
-
-def test_lists_come_into_joined_texts_in_lines_alone():
-    people = [(Labeled("Ada calls", (Span(0, 3, "PER"),)),) * 60]
-
-    def texts(**shares: float) -> list[Labeled]:
-        mix = MixConfig(**NEVER | {"single_share": 0.0, "list_share": 1.0, "line_share": 1.0} | shares)
-        rng = np.random.default_rng(1)
-        return compose(corpus(), people, {"Ada calls": 2}, mix=mix, rng=rng)
-
-    many = [t for t in texts() if t.text.count("calls") > 1]
-    assert many
-    assert all(t.text.count("Ada") == len(t.spans) > t.text.count("calls") for t in many)
-    assert all(t.text[s.start : s.end] == "Ada" for t in many for s in t.spans)
-    assert all(t.text.count("Ada") == t.text.count("calls") for t in texts(line_share=0.0))
-    assert [t.text for t in texts(single_share=1.0)] == ["Ada calls"] * 60
