@@ -170,7 +170,7 @@ def train_model(config: TrainConfig, sets: Sets, dev: GoldSet, *, directory: Pat
     rust = tokenizer_of(base)
     tokenizer = Tokenizer(rust)
     torch.manual_seed(config.seed)
-    model = build_model(base, activation=config.activation)
+    model = build_model(base, rust, activation=config.activation)
 
     def after_epoch(epoch: int) -> None:
         loop.save(model, rust, directory)

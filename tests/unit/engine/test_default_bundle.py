@@ -1,5 +1,7 @@
 """The embedded model through its public entry: what its users must be able to rely on."""
 
+import time
+
 import pytest
 
 from spark_ner import load_engine
@@ -33,3 +35,11 @@ def test_a_name_goes_on_behind_a_line_break_in_mid_sentence(engine):
         ("John\r\nSmith", "PER"),
         ("World Bank", "ORG"),
     ]
+
+
+@pytest.mark.parametrize("run", ["\n", "\r\n", " \n", "\n\u2028"])
+def test_a_megabyte_of_line_breaks_between_names_takes_no_time_and_moves_nothing(engine, run):
+    text = "Ann Lee" + run * (1_000_000 // len(run)) + "Bob Stone"
+    began = time.process_time()
+    assert found(engine, text) == [("Ann Lee", "PER"), ("Bob Stone", "PER")]
+    assert time.process_time() - began < 5  # with an added token that strips blanks: hours

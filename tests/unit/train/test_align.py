@@ -1,12 +1,10 @@
 """Spans to targets over the engine's words."""
 
-import json
-
 from spark_ner.engine.tokenizer import Tokenizer
 from spark_ner.train.align import TAGS, targets
 from spark_ner.train.corpora import UNSURE
 from spark_ner.train.data import Labeled, Span
-from spark_ner.train.model import with_line_breaks
+from spark_ner.train.model import tokenizer_of
 from tests.unit.train.conftest import rust_tokenizer
 
 
@@ -61,8 +59,9 @@ def test_two_spans_side_by_side_both_begin(tokenizer):
     assert tags(tokenizer, text) == ["B-LOC", "B-LOC"]
 
 
-def test_a_line_break_is_outside_and_an_entity_goes_on_behind_it():
-    tokenizer = Tokenizer(with_line_breaks(json.loads(rust_tokenizer().to_str())))
+def test_a_line_break_is_outside_and_an_entity_goes_on_behind_it(tmp_path):
+    rust_tokenizer().save(str(tmp_path / "tokenizer.json"))
+    tokenizer = Tokenizer(tokenizer_of(tmp_path))
     text = Labeled("met Ada\r\n Novak", (Span(4, 15, "PER"),))
     tokens = tokenizer.encode([text.text])
     assert [TAGS[int(m).bit_length() - 1] for m in targets(tokens, text)] == ["O", "B-PER", "O", "I-PER"]

@@ -6,7 +6,7 @@ import pytest
 
 from spark_ner.errors import DependencyError, PathError
 from spark_ner.train.align import TAGS
-from spark_ner.train.model import base_directory, build, tokenizer_of
+from spark_ner.train.model import LINE_BREAK, base_directory, build, tokenizer_of
 from tests.fixtures.marks import with_torch
 from tests.unit.train.conftest import rust_tokenizer
 
@@ -25,15 +25,16 @@ def tiny(**changes):
 
 
 def save(base, folder):
+    """Write a base encoder; returns the tokenizer that training gives it."""
     base.save_pretrained(folder)
     rust_tokenizer().save(str(folder / "tokenizer.json"))
+    return tokenizer_of(folder)
 
 
 def test_every_type_row_starts_as_the_pretrained_first_one(tmp_path):
     torch.manual_seed(0)
     base = transformers.BertModel(tiny())
-    save(base, tmp_path)
-    model = build(tmp_path)
+    model = build(tmp_path, save(base, tmp_path))
     rows = model.bert.embeddings.token_type_embeddings.weight
     first = base.embeddings.token_type_embeddings.weight[0]
     assert rows.shape == (6, 16)
@@ -47,15 +48,14 @@ def test_every_type_row_starts_as_the_pretrained_first_one(tmp_path):
 
 def test_a_run_of_line_breaks_is_one_token_that_starts_as_the_separator(tmp_path):
     base = transformers.BertModel(tiny())
-    save(base, tmp_path)
-    rust = tokenizer_of(tmp_path)
+    rust = save(base, tmp_path)
     encoding = rust.encode("Oslo \r\n\n  calls\nRome", add_special_tokens=False)
-    assert encoding.ids == [rust.token_to_id(t) for t in ("oslo", "\n", "calls", "\n", "rome")]
-    assert encoding.offsets == [(0, 4), (4, 10), (10, 15), (15, 16), (16, 20)]
+    assert encoding.ids == [rust.token_to_id(t) for t in ("oslo", LINE_BREAK, "calls", LINE_BREAK, "rome")]
+    assert encoding.offsets == [(0, 4), (9, 10), (10, 15), (15, 16), (16, 20)]
     assert rust.get_vocab_size() == rust_tokenizer().get_vocab_size()
-    rows = build(tmp_path).bert.embeddings.word_embeddings.weight
+    rows = build(tmp_path, rust).bert.embeddings.word_embeddings.weight
     separator = base.embeddings.word_embeddings.weight[rust.token_to_id("[SEP]")]
-    assert torch.equal(rows[rust.token_to_id("\n")], separator)
+    assert torch.equal(rows[rust.token_to_id(LINE_BREAK)], separator)
 
 
 def test_a_vocabulary_without_a_free_row_is_refused(tmp_path):
@@ -69,12 +69,12 @@ def test_a_vocabulary_without_a_free_row_is_refused(tmp_path):
 def test_an_incomplete_encoder_is_refused(tmp_path):
     from safetensors.torch import load_file, save_file
 
-    save(transformers.BertModel(tiny()), tmp_path)
+    tokenizer = save(transformers.BertModel(tiny()), tmp_path)
     weights = load_file(tmp_path / "model.safetensors")
     del weights["encoder.layer.0.output.dense.bias"]
     save_file(weights, tmp_path / "model.safetensors")
     with pytest.raises(PathError, match=r"weights lack .*layer\.0\.output\.dense\.bias"):
-        build(tmp_path)
+        build(tmp_path, tokenizer)
 
 
 def test_a_missing_base_package_is_named_with_its_install_command():
