@@ -209,11 +209,11 @@ def throughput(folder: Path, texts: dict[str, list[str]], data: Path, *, rounds:
     seen: dict[str, dict[str, list[dict[str, Any]]]] = {
         kind: {"engine": [], "job": [], "pipeline": []} for kind in texts
     }
-    batches: dict[str, int] = {}
+    by_batch: dict[str, dict[int, int]] = {}
     for number in range(rounds):
         with local_session() as spark:
             for warm in range(WARM_RUNS):
-                job_rate(spark, sample, folder / f"warm{number}{warm}", 1)
+                job_rate(spark, sample, folder / f"warm{number}{warm}", SAMPLE_WORDS)
             for kind, chosen in texts.items():
                 target = folder / f"{kind}_job{number}"
                 seen[kind]["engine"].append(engine_rate(chosen))
@@ -222,10 +222,11 @@ def throughput(folder: Path, texts: dict[str, list[str]], data: Path, *, rounds:
         with local_session() as spark:  # new workers: the job's must not carry the recipe's memory
             for kind, chosen in texts.items():
                 target = folder / f"{kind}_pipe{number}"
-                if kind not in batches:
-                    batches[kind] = best_batch(spark, chosen, hugging_face, target)
-                rate = recipe(spark, chosen, hugging_face, target / "all", batches[kind])
-                seen[kind]["pipeline"].append({**rate, "batch": batches[kind]})
+                if kind not in by_batch:
+                    by_batch[kind] = batch_rates(spark, chosen, hugging_face, target)
+                best = max(by_batch[kind], key=by_batch[kind].__getitem__)
+                rate = recipe(spark, chosen, hugging_face, target / "all", best)
+                seen[kind]["pipeline"].append({**rate, "batch": best, "by_batch": by_batch[kind]})
                 progress(number, kind, seen[kind])
     figures: dict[str, Any] = {
         kind: {"texts": len(texts[kind]), "words": words_in(texts[kind])} | summary(ways)
@@ -330,13 +331,12 @@ def job_rate(spark: Any, source: Path, target: Path, n_words: int) -> dict[str, 
     }
 
 
-def best_batch(spark: Any, texts: list[str], model: Path, target: Path) -> int:
-    """The recipe's batch size that is fastest on a sample."""
+def batch_rates(spark: Any, texts: list[str], model: Path, target: Path) -> dict[int, int]:
+    """The recipe's words/s on a sample, by batch size."""
     sample = fill(texts, SAMPLE_WORDS)
-    rates = {
+    return {
         b: recipe(spark, sample, model, target / f"sample{b}", b)["words_per_s"] for b in PIPELINE_BATCHES
     }
-    return max(rates, key=lambda b: rates[b])
 
 
 def recipe(spark: Any, texts: list[str], model: Path, target: Path, batch: int) -> dict[str, Any]:
@@ -418,17 +418,18 @@ def accuracy(data: Path, model: Path) -> dict[str, Any]:
     from spark_ner.train.evaluate import gold_sets, score
 
     gold = next(s for s in gold_sets(data) if s.name == "uner")
-    texts = [d.text for d in gold.documents or ()]
+    documents = gold.texts["document"]
+    texts = [d.text for d in documents]
     pipeline = load_pipeline(str(model))
     recipe_spans = [
         [Span(e["start"], e["end"], e["entity_group"]) for e in row] for row in pipeline(texts, batch_size=1)
     ]
     reports = {
-        "job": score(load_engine("default").annotate(texts), gold.documents or ()),
-        "pipeline": score(recipe_spans, gold.documents or ()),
+        "job": score(load_engine("default").annotate(texts), documents),
+        "pipeline": score(recipe_spans, documents),
     }
     return {
-        "set": "UNER English EWT test, by document",
+        "set": "UNER English EWT test, by document, one sentence a line",
         **{k: r.overall.to_dict() for k, r in reports.items()},
     }
 

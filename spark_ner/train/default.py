@@ -25,7 +25,7 @@ from spark_ner.engine.tokenizer import Tokenizer
 from spark_ner.errors import SparkNerError, UserError
 from spark_ner.train.align import TAGS
 from spark_ner.train.corpora import TRAINING, Corpus, load
-from spark_ner.train.data import Document
+from spark_ner.train.data import Document, Labeled
 from spark_ner.train.evaluate import GoldSet, Report, evaluate, gold_sets, score, table
 from spark_ner.train.model import base_directory
 from spark_ner.train.texts import split
@@ -103,7 +103,7 @@ def build(config: TrainConfig, *, work: Path, output: Path, trained: Path | None
     train_sets, dev_sets = split_sets(config)
     directory = trained or work / "trained"
     if trained is None:
-        dev = GoldSet("dev", tuple(s for _, documents in dev_sets for d in documents for s in d))
+        dev = [s for _, documents in dev_sets for d in documents for s in d]
         train_model(config, train_sets, dev, directory=directory)
     export_onnx(directory, work / "fp32.onnx")
     log.info("exported after %.0f s", time.monotonic() - began)
@@ -157,7 +157,7 @@ def split_sets(config: TrainConfig) -> tuple[Sets, Sets]:
     return train, dev
 
 
-def train_model(config: TrainConfig, sets: Sets, dev: GoldSet, *, directory: Path) -> None:
+def train_model(config: TrainConfig, sets: Sets, dev: Sequence[Labeled], *, directory: Path) -> None:
     """Train from the base encoder into a Hugging Face directory; logs dev F1 after each epoch."""
     import torch
 
@@ -174,7 +174,7 @@ def train_model(config: TrainConfig, sets: Sets, dev: GoldSet, *, directory: Pat
 
     def after_epoch(epoch: int) -> None:
         loop.save(model, rust, directory)
-        report = score(tagger(model, tokenizer)([s.text for s in dev.sentences]), dev.sentences)
+        report = score(tagger(model, tokenizer)([s.text for s in dev]), dev)
         log.info("epoch %d of %d: dev F1 %.2f", epoch + 1, config.epochs, report.overall.f1)
 
     loop.train(model, sets, tokenizer, config=config, after_epoch=after_epoch)

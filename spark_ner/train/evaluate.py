@@ -63,24 +63,13 @@ class Report:
 
 @dataclass(frozen=True)
 class GoldSet:
-    """A test set as single sentences, and as whole documents where the set has them.
+    """The texts of a test set by unit: as single sentences, and as whole documents where the set has them.
 
-    `documents` have one sentence a line, `one_line` are the same with blanks between the sentences.
+    A `document` has one sentence a line, a `one-line document` has blanks between its sentences.
     """
 
     name: str
-    sentences: tuple[Labeled, ...]
-    documents: tuple[Labeled, ...] | None = None
-    one_line: tuple[Labeled, ...] | None = None
-
-    def texts(self, unit: str) -> tuple[Labeled, ...] | None:
-        """The texts of a unit, one of UNITS."""
-        return {"sentence": self.sentences, "document": self.documents, "one-line document": self.one_line}[
-            unit
-        ]
-
-
-UNITS = ("sentence", "document", "one-line document")
+    texts: Mapping[str, tuple[Labeled, ...]]
 
 
 def gold_sets(root: str | Path) -> list[GoldSet]:
@@ -88,12 +77,11 @@ def gold_sets(root: str | Path) -> list[GoldSet]:
     sets = []
     for corpus in EVALUATION:
         documents = load(corpus, root)
-        sentences = tuple(s for d in documents for s in d)
-        if len(documents) == 1:  # the set marks no documents
-            sets.append(GoldSet(corpus.name, sentences))
-            continue
-        lines, one_line = (tuple(join(d, separator) for d in documents) for separator in ("\n", " "))
-        sets.append(GoldSet(corpus.name, sentences, lines, one_line))
+        texts = {"sentence": tuple(s for d in documents for s in d)}
+        if len(documents) > 1:  # the set marks documents
+            for unit, separator in (("document", "\n"), ("one-line document", " ")):
+                texts[unit] = tuple(join(d, separator) for d in documents)
+        sets.append(GoldSet(corpus.name, texts))
     return sets
 
 
@@ -122,14 +110,10 @@ def score(
 
 def evaluate(annotate: Annotate, sets: Sequence[GoldSet]) -> dict[str, dict[str, Report]]:
     """Report by set and unit; a unit that a set does not have is absent."""
-    reports: dict[str, dict[str, Report]] = {}
-    for gold in sets:
-        reports[gold.name] = {}
-        for unit in UNITS:
-            texts = gold.texts(unit)
-            if texts is not None:
-                reports[gold.name][unit] = score(annotate([t.text for t in texts]), texts)
-    return reports
+    return {
+        gold.name: {u: score(annotate([t.text for t in texts]), texts) for u, texts in gold.texts.items()}
+        for gold in sets
+    }
 
 
 def table(reports: Mapping[str, Mapping[str, Report]]) -> str:

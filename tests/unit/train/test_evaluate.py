@@ -72,7 +72,8 @@ def test_sets_are_scored_by_sentence_and_by_document():
     one, two = Labeled("Oslo", (Span(0, 4, "LOC"),)), Labeled("Rome", (Span(0, 4, "LOC"),))
     spans = (Span(0, 4, "LOC"), Span(5, 9, "LOC"))
     lines, one_line = Labeled("Oslo\nRome", spans), Labeled("Oslo Rome", spans)
-    sets = [GoldSet("a", (one, two), (lines,), (one_line,)), GoldSet("b", (one,))]
+    units = {"sentence": (one, two), "document": (lines,), "one-line document": (one_line,)}
+    sets = [GoldSet("a", units), GoldSet("b", {"sentence": (one,)})]
     reports = evaluate(lambda texts: [[Span(0, 4, "LOC")] for _ in texts], sets)
     assert reports["a"]["sentence"].overall == Score(2, 2, 2)
     assert reports["a"]["document"].overall == Score(1, 1, 2)
