@@ -25,7 +25,7 @@ export SPARK_LOCAL_IP ?= 127.0.0.1
 # Another Spark on this machine must not be picked up instead of the one in .venv.
 unexport SPARK_HOME SPARK_CONF_DIR PYTHONPATH
 
-.PHONY: help java setup setup-demo jars demo test test-unit test-spark check format bench model evaluate
+.PHONY: help java setup setup-demo jars demo test test-unit test-torch test-spark check format bench model evaluate
 .PHONY: test-35 test-connect test-gpu test-slow lock clean clean-demo
 
 help: ## This list
@@ -77,11 +77,14 @@ clean-demo: ## Forget the demo's table and checkpoint
 
 # --- quality ----------------------------------------------------------------------------------------------------
 
-test: test-unit test-spark ## All tests: unit and configuration first, then Spark and Delta
+test: test-unit test-torch test-spark ## All tests: unit and configuration first, then torch, then Spark and Delta
 
 test-unit: $(VENV)/.dev
-	$(BIN)/pytest -n auto --dist loadscope -m 'not gpu and not slow' --junitxml=$(REPORTS)/unit.xml tests/unit tests/conf \
-	    $(PYTEST_ARGS)
+	$(BIN)/pytest -n auto --dist worksteal -m 'not gpu and not slow and not torch' --junitxml=$(REPORTS)/unit.xml \
+	    tests/unit tests/conf $(PYTEST_ARGS)
+
+test-torch: $(VENV)/.dev ## Tests that import torch: the PyTorch runtime, training, export
+	$(BIN)/pytest -m 'torch and not gpu and not slow' --junitxml=$(REPORTS)/torch.xml tests/unit $(PYTEST_ARGS)
 
 test-spark: java $(VENV)/.dev .jars/.complete
 	$(BIN)/pytest -m 'not gpu and not slow' --junitxml=$(REPORTS)/spark.xml tests/spark $(PYTEST_ARGS)

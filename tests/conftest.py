@@ -5,22 +5,11 @@ from __future__ import annotations
 import importlib.util
 import os
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 NEEDS_SHARED = "needs ../shared"
-# These import torch and transformers, which takes seconds: in one process of several (see `with_torch`).
-_WITH_TORCH = (
-    "tests/unit/compress/",
-    "tests/unit/engine/runtimes/test_torch.py",
-    "tests/unit/engine/test_invariance.py::test_random_bert",
-    "tests/unit/train/test_default.py",
-    "tests/unit/train/test_loop.py",
-    "tests/unit/train/test_model.py",
-)
-
 if importlib.util.find_spec("hypothesis"):  # absent in the Spark 3.5 environment
     from hypothesis import HealthCheck, settings
 
@@ -28,18 +17,6 @@ if importlib.util.find_spec("hypothesis"):  # absent in the Spark 3.5 environmen
     settings.register_profile("local", deadline=None, suppress_health_check=[HealthCheck.too_slow])
     settings.register_profile("ci", settings.get_profile("local"), derandomize=True)
     settings.load_profile("ci" if os.environ.get("CI") else "local")
-
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Tests one by one to the process that is free, those with torch to one."""
-    from xdist.scheduler import LoadScopeScheduling
-
-    class TorchTogether(LoadScopeScheduling):
-        def _split_scope(self, nodeid: str) -> str:
-            return "torch" if nodeid.startswith(_WITH_TORCH) else nodeid
-
-    return TorchTogether(config, log)
 
 
 @pytest.fixture(scope="session")

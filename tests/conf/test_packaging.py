@@ -137,7 +137,7 @@ def test_ci_runs_every_suite_and_stops_at_the_first_failure(root: Path) -> None:
 def test_markers_used_are_declared(root: Path) -> None:
     config = tomllib.loads((root / "pyproject.toml").read_text())
     markers = config["tool"]["pytest"]["ini_options"]["markers"]
-    assert {line.split(":")[0] for line in markers} == {"gpu", "slow", "shared"}
+    assert {line.split(":")[0] for line in markers} == {"gpu", "slow", "shared", "torch"}
 
 
 def test_no_file_names_a_registry_host_or_a_path_of_one_machine(root: Path, tracked: list[Path]) -> None:

@@ -54,17 +54,18 @@ def test_job_commands_run(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
+    """One after the other in one folder, as a reader runs them."""
     monkeypatch.chdir(place)
-    lake = place / f"lake{JOBS.index(command)}"
-    words = [re.sub(r"^lake\b", str(lake), w) for w in shlex.split(command)]
+    words = [re.sub(r"^lake\b", str(place / "lake"), w) for w in shlex.split(command)]
     # spark-submit's own flags end at the script, whose arguments are the command's.
     at = words.index("jobs/ner_batch.py") + 1 if words[0] == "spark-submit" else 2
     assert main(["annotate", *words[at:]]) == 0, capsys.readouterr().err
+    output = Path(words[words.index("--output") + 1])
     if "--dry-run" in words:
         assert "entities" in capsys.readouterr().out
-        assert not lake.exists()
+        assert not output.exists()
         return
-    rows = rows_of(Path(words[words.index("--output") + 1]))
+    rows = rows_of(output)
     if "exploded" in words:
         assert [(r["text"], r["label"], r["lang"]) for r in sorted(rows, key=lambda r: str(r["start"]))] == [
             ("Ada Lovelace", "PER", "en"),

@@ -88,6 +88,7 @@ def test_random_tags(family: str, strategy: str) -> None:
     assert_invariant(engine, documents(80, median_words=10), batchings=8, most=3)
 
 
+@pytest.mark.torch
 @pytest.mark.parametrize(
     ("n", "batchings"), [(50, 5), pytest.param(N_DOCUMENTS, N_BATCHINGS, marks=pytest.mark.slow)]
 )
