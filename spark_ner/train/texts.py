@@ -7,7 +7,7 @@ hundreds of tokens, in document order where the corpus has it.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
 from math import ceil
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from spark_ner.engine.tokenizer import Tokenizer
 from spark_ner.errors import ConfigError
-from spark_ner.train.align import targets
+from spark_ner.train.align import NO_TARGET, Targets
 from spark_ner.train.corpora import Corpus
 from spark_ner.train.data import Document, Labeled, join
 
@@ -68,7 +68,7 @@ class Example:
     name: str
     ids: NDArray[np.int32]
     case: NDArray[np.uint8]
-    target: NDArray[np.uint16]  # bit mask of right tags, 0 where there is no loss
+    target: NDArray[np.uint16]  # rows of `Targets.allowed`
 
 
 @dataclass(frozen=True)
@@ -169,51 +169,56 @@ def examples(
     texts: Sequence[Labeled],
     tokenizer: Tokenizer,
     *,
+    targets: Targets,
     caseless: NDArray[np.bool_],
     limit: int = 510,
 ) -> list[Example]:
-    """Texts as the model sees them, cut at `limit` tokens; `caseless` texts have no letter case."""
+    """Texts as the model sees them, cut at `limit` tokens; `caseless` texts have no letter case.
+
+    A text in which no token has a target is left out.
+    """
+    annotates = frozenset(corpus.annotates) or None
     tokens = tokenizer.encode([t.text for t in texts])
     prefix, suffix = tokenizer.prefix_ids, tokenizer.suffix_ids
     made = []
     for index, text in enumerate(texts):
         piece = tokens.slice(int(tokens.offsets[index]), int(tokens.offsets[index + 1]))
-        mask = targets(piece, text, corpus.annotates)[:limit]
+        target = targets.of(piece, text, annotates)[:limit]
         case = piece.case[:limit] * np.uint8(not caseless[index])
         made.append(
             Example(
                 f"{corpus.name}:{index}",
                 np.concatenate([prefix, piece.ids[:limit], suffix]).astype(np.int32),
                 np.pad(case, (len(prefix), len(suffix))),
-                np.pad(mask, (len(prefix), len(suffix))),
+                np.pad(target, (len(prefix), len(suffix)), constant_values=NO_TARGET),
             )
         )
     return [e for e in made if e.target.any()]
 
 
-def batches(
-    made: Sequence[Example], *, batch_tokens: int, pad_id: int, rng: np.random.Generator
-) -> Iterator[Batch]:
-    """All examples in batches of like length under a budget of padded tokens, in random order."""
-    length = np.array([len(e.ids) for e in made])
-    order = np.argsort(length + rng.uniform(0, 1, len(made)), kind="stable")
-    groups: list[list[int]] = [[]]
-    for index in order.tolist():
-        if groups[-1] and length[index] * (len(groups[-1]) + 1) > batch_tokens:
-            groups.append([])
-        groups[-1].append(index)
-    for group in rng.permutation(len(groups)).tolist():
-        if groups[group]:
-            yield pad([made[i] for i in groups[group]], pad_id)
+def group(
+    length: NDArray[np.int64], *, batch_tokens: int, rng: np.random.Generator
+) -> list[NDArray[np.int64]]:
+    """Rows in batches of like length under a budget of padded tokens, in random order.
+
+    Each row is in one batch; a row longer than the budget is a batch of its own.
+    """
+    order = np.argsort(length + rng.uniform(0, 1, len(length)), kind="stable")
+    cuts = [0]
+    for at, n in enumerate(length[order].tolist()):
+        if at > cuts[-1] and n * (at + 1 - cuts[-1]) > batch_tokens:
+            cuts.append(at)
+    parts = np.split(order, cuts[1:]) if len(order) else []
+    return [parts[i] for i in rng.permutation(len(parts)).tolist()]
 
 
-def pad(group: Sequence[Example], pad_id: int) -> Batch:
+def pad(rows: Sequence[Example], pad_id: int) -> Batch:
     """Examples side by side, padded to the longest."""
-    shape = (len(group), max(len(e.ids) for e in group))
+    shape = (len(rows), max(len(e.ids) for e in rows))
     ids = np.full(shape, pad_id, np.int64)
     attention, case, target = (np.zeros(shape, np.int64) for _ in range(3))
-    for row, example in enumerate(group):
+    for row, example in enumerate(rows):
         n = len(example.ids)
         ids[row, :n], attention[row, :n] = example.ids, 1
         case[row, :n], target[row, :n] = example.case, example.target
-    return Batch(tuple(e.name for e in group), ids, attention, case, target)
+    return Batch(tuple(e.name for e in rows), ids, attention, case, target)

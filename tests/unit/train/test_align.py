@@ -1,19 +1,28 @@
 """Spans to targets over the engine's words."""
 
+import numpy as np
+
 from spark_ner.engine.tokenizer import Tokenizer
-from spark_ner.train.align import TAGS, targets
-from spark_ner.train.corpora import UNSURE
+from spark_ner.train.align import Targets
+from spark_ner.train.corpora import TYPES, UNSURE
 from spark_ner.train.data import Labeled, Span
 from spark_ner.train.model import tokenizer_of
 from tests.unit.train.conftest import rust_tokenizer
 
+TARGETS = Targets(TYPES, [frozenset({"PER", "ORG", "LOC"})])
+TAGS = TARGETS.scheme.tags
 
-def tags(tokenizer, text: Labeled, annotates=frozenset({"PER", "ORG", "LOC", "MISC"})) -> list[str]:
+
+def tags(tokenizer, text: Labeled, annotates=None) -> list[str]:
     """The targets of the words, readable: tags joined by `|`, `-` where a word is left out."""
     tokens = tokenizer.encode([text.text])
-    masks = targets(tokens, text, annotates)
-    assert not masks[~tokens.word].any()
-    return ["|".join(t for i, t in enumerate(TAGS) if m >> i & 1) or "-" for m in masks[tokens.word].tolist()]
+    found = TARGETS.of(tokens, text, annotates)
+    assert not found[~tokens.word].any()
+    return [readable(t) for t in found[tokens.word].tolist()]
+
+
+def readable(target: int) -> str:
+    return "|".join(TAGS[i] for i in np.flatnonzero(TARGETS.allowed[target])) or "-"
 
 
 def test_first_words_begin_and_others_are_inside(tokenizer):
@@ -25,11 +34,8 @@ def test_words_that_yield_no_piece_move_no_label(tokenizer):  # case C56
     text = Labeled("Oslo \u0651 \u200d calls Rome", (Span(0, 4, "LOC"), Span(15, 19, "LOC")))
     assert text.text[15:19] == "Rome"
     tokens = tokenizer.encode([text.text])
-    masks = targets(tokens, text)
-    by_word = {
-        text.text[s:e]: TAGS[int(m).bit_length() - 1]
-        for s, e, m in zip(tokens.start, tokens.end, masks, strict=True)
-    }
+    found = TARGETS.of(tokens, text)
+    by_word = {text.text[s:e]: readable(t) for s, e, t in zip(tokens.start, tokens.end, found, strict=True)}
     assert by_word["Oslo"].endswith("B-LOC") or "Oslo" not in by_word
     assert by_word["calls"] == "O"
     assert by_word["Rome"] == "B-LOC"
@@ -64,7 +70,7 @@ def test_a_line_break_is_outside_and_an_entity_goes_on_behind_it(tmp_path):
     tokenizer = Tokenizer(tokenizer_of(tmp_path))
     text = Labeled("met Ada\r\n Novak", (Span(4, 15, "PER"),))
     tokens = tokenizer.encode([text.text])
-    assert [TAGS[int(m).bit_length() - 1] for m in targets(tokens, text)] == ["O", "B-PER", "O", "I-PER"]
+    assert [readable(t) for t in TARGETS.of(tokens, text)] == ["O", "B-PER", "O", "I-PER"]
     assert tokens.solid.tolist() == [True, True, False, True]
 
 

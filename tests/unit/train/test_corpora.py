@@ -14,14 +14,16 @@ def write(tmp_path: Path, content: str) -> Path:
 
 
 def test_labels_are_mapped_dropped_or_unsure(tmp_path):
-    corpus = Corpus(name="a", files=("a.conll",), labels={"city": "LOC", "gene": UNSURE, "date": None})
+    corpus = Corpus(name="a", files=("a.conll",), labels={"city": "LOC", "gene": UNSURE, "date": ""})
     ((sentence,),) = load(corpus, write(tmp_path, "Oslo B-city\nBRCA1 B-gene\n1999 B-date\n"))
     assert [(s.start, s.label) for s in sentence.spans] == [(0, "LOC"), (5, UNSURE)]
 
 
 def test_a_label_off_the_map_is_an_error_naming_the_nearest(tmp_path):
     corpus = Corpus(name="a", files=("a.conll",), labels={"location": "LOC"})
-    with pytest.raises(TrainingDataError, match=r"a\.conll: label 'locaton' .* did you mean 'location'"):
+    with pytest.raises(
+        TrainingDataError, match=r"a\.conll, sentence from line 1: label 'locaton' .* did you mean 'location'"
+    ):
         load(corpus, write(tmp_path, "Oslo B-locaton\n"))
 
 

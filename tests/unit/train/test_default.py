@@ -12,7 +12,7 @@ pytestmark = with_torch
 
 def setup_module() -> None:
     global TrainConfig
-    from spark_ner.train.loop import TrainConfig
+    from spark_ner.train.settings import TrainConfig
 
 
 def measured(right: int) -> Measured:
@@ -35,7 +35,7 @@ def test_an_unknown_key_names_the_nearest(tmp_path, capsys):
 
 
 def test_the_shipped_config_is_the_default_one(root):
-    assert from_dict(TrainConfig, load_toml(root / "conf/job/ner_train.toml")) == TrainConfig()
+    assert from_dict(TrainConfig, load_toml(root / "conf/model/default.toml")) == TrainConfig()
 
 
 def test_the_card_states_what_was_measured():

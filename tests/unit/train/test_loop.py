@@ -1,5 +1,6 @@
 """Loss, learning and stopping, on a tiny BERT."""
 
+import contextlib
 import itertools
 import os
 import subprocess
@@ -8,25 +9,49 @@ import sys
 import numpy as np
 import pytest
 
-from spark_ner.train.align import TAGS
+from spark_ner.train.align import Targets
 from spark_ner.train.corpora import TYPES, Corpus
 from spark_ner.train.data import Labeled, Span
 from spark_ner.train.evaluate import score
+from spark_ner.train.shards import About, write
 from spark_ner.train.texts import MixConfig
 from tests.fixtures.marks import with_torch
 
 pytestmark = with_torch
+TARGETS = Targets(TYPES, [frozenset({"PER", "ORG", "LOC"})])
+TAGS = TARGETS.scheme.tags
 CORPUS = Corpus(name="ten", files=(), labels={})
 NAMES = [("Ada", "PER"), ("Novak", "PER"), ("Oslo", "LOC"), ("Rome", "LOC"), ("Acme", "ORG")]
 
 
 def setup_module() -> None:
-    global torch, transformers, NonFiniteLossError, TrainConfig, parameter_groups, tag_loss, train, tagger
+    global torch, transformers, checkpoint, loop, tagger, TrainConfig, variants, Checkpoints
     import torch
     import transformers
 
-    from spark_ner.train.loop import NonFiniteLossError, TrainConfig, parameter_groups, tag_loss, train
+    from spark_ner.train import checkpoint, loop
+    from spark_ner.train.checkpoint import Checkpoints
     from spark_ner.train.monitor import tagger
+    from spark_ner.train.run import variants
+    from spark_ner.train.settings import TrainConfig
+
+
+@pytest.fixture
+def made(tokenizer, tmp_path):
+    """Shards of the ten sentences."""
+
+    def make(config):
+        folder = tmp_path / f"shards-{config.epochs}-{config.seed}"
+        about = About(
+            fingerprint="",
+            types=TYPES,
+            allowed=tuple(map(tuple, TARGETS.allowed.astype(int).tolist())),
+            pad_id=tokenizer.pad_id,
+        )
+        sets = [(CORPUS, [tuple(ten_sentences())])]
+        return write(folder, variants(config, sets, tokenizer, TARGETS), about=about)
+
+    return make
 
 
 def ten_sentences() -> list[Labeled]:
@@ -40,7 +65,7 @@ def ten_sentences() -> list[Labeled]:
     return made
 
 
-def tiny_bert(n_tokens: int = 200):
+def tiny_bert(n_tokens: int = 200, dropout: float = 0.0):
     torch.manual_seed(0)
     config = transformers.BertConfig(
         vocab_size=n_tokens,
@@ -50,73 +75,188 @@ def tiny_bert(n_tokens: int = 200):
         intermediate_size=64,
         type_vocab_size=6,
         num_labels=len(TAGS),
-        hidden_dropout_prob=0.0,
-        attention_probs_dropout_prob=0.0,
+        hidden_dropout_prob=dropout,
+        attention_probs_dropout_prob=dropout,
     )
     return transformers.BertForTokenClassification(config)
 
 
-def settings(**changes):
-    mix = MixConfig(
-        lower_share=0, upper_share=0, title_share=0, caseless_share=0, batch_tokens=512, longest_tokens=40
-    )
+def settings(batch_tokens=512, **changes):
+    never = dict.fromkeys(("lower_share", "upper_share", "title_share", "caseless_share"), 0.0)
+    mix = MixConfig(**never, batch_tokens=batch_tokens, longest_tokens=40)
     return TrainConfig(
-        **{"learning_rate": 3e-3, "head_learning_rate": 3e-3, "threads": 1, "mix": mix, **changes}
+        **{
+            "learning_rate": 3e-3,
+            "head_learning_rate": 3e-3,
+            "threads": 1,
+            "labels": TYPES,
+            "mix": mix,
+            **changes,
+        }
     )
 
 
-def test_ten_sentences_are_learnt_by_heart(tokenizer):
-    sentences, model = ten_sentences(), tiny_bert()
-    train(model, [(CORPUS, [tuple(sentences)])], tokenizer, config=settings(epochs=30))
-    found = tagger(model, tokenizer)([s.text for s in sentences])
+def weights(model):
+    return torch.cat([p.detach().flatten() for p in model.parameters()])
+
+
+def test_ten_sentences_are_learnt_by_heart(tokenizer, made):
+    sentences, model, config = ten_sentences(), tiny_bert(), settings(epochs=30)
+    loop.train(loop.Task(model, made(config)), config=config)
+    found = tagger(model, tokenizer, TARGETS.scheme)([s.text for s in sentences])
     assert score(found, sentences).overall.f1 == 100.0
 
 
-def test_the_same_seed_gives_the_same_weights_and_another_gives_others(tokenizer):
-    weights = []
+def test_the_same_seed_gives_the_same_weights_and_another_gives_others(made):
+    found = []
     for seed in (1, 1, 2):
-        model = tiny_bert()
-        train(model, [(CORPUS, [tuple(ten_sentences())])], tokenizer, config=settings(epochs=1, seed=seed))
-        weights.append(torch.cat([p.detach().flatten() for p in model.parameters()]))
-    assert torch.equal(weights[0], weights[1])
-    assert not torch.equal(weights[0], weights[2])
+        model, config = tiny_bert(), settings(epochs=1, seed=seed)
+        loop.train(loop.Task(model, made(config)), config=config)
+        found.append(weights(model))
+    assert torch.equal(found[0], found[1])
+    assert not torch.equal(found[0], found[2])
 
 
-def test_the_loss_of_unknown_types_equals_brute_force():
+@pytest.mark.parametrize("loader_processes", [0, 2])
+def test_a_run_that_was_stopped_ends_with_the_weights_of_one_that_was_not(made, tmp_path, loader_processes):
+    """Dropout, the order of the texts, the optimizer's state: all of it goes on where it was (case C59)."""
+    config = settings(48, epochs=6, checkpoint_steps=2, loader_processes=loader_processes)
+    shards = made(config)
+
+    def run(folder, stop_after=None):
+        model = tiny_bert(dropout=0.2)
+        torch.manual_seed(99)  # a new process has another generator state
+        seen = []
+
+        class Stopping(loop.Meter):
+            def step(self, step, n_steps, **figures):
+                seen.append((step, figures["loss"]))
+                if step == stop_after:
+                    raise KeyboardInterrupt
+
+        with contextlib.suppress(KeyboardInterrupt):
+            loop.train(
+                loop.Task(model, shards), config=config, checkpoints=Checkpoints(folder), meter=Stopping()
+            )
+        return weights(model), seen
+
+    whole, steps = run(tmp_path / "a")
+    assert len(steps) >= 12
+    _, first = run(tmp_path / "b", stop_after=7)
+    again, second = run(tmp_path / "b")
+    assert (len(first), second[0][0]) == (7, 7)  # the checkpoint is of step 6
+    assert first[:6] + second == steps
+    assert torch.equal(again, whole)
+
+
+def test_accumulated_batches_are_one_step_of_their_targets(made):
+    """Two half batches weigh by their numbers of targets, as one batch of both would."""
+    config = settings(64, epochs=1, accumulation=3, clip_norm=1e9, warmup_share=0.0)
+    shards, model = made(config), tiny_bert()
+    run = loop._Run(loop.Task(model, shards), config, loop.Solo(), None, loop.Meter())
+    run.optimizer = torch.optim.SGD([{"params": model.parameters(), "lr": 1.0, "full_lr": 1.0}])
+    (batches, *_) = run.loader.steps(0)
+    assert len({int((b.target != 0).sum()) for b in batches}) > 1
+    before = weights(model)
+    run.step(0, batches)
+    moved = weights(model) - before
+    reference = tiny_bert()
+    losses, n = torch.zeros(()), 0
+    for batch in batches:
+        logits = reference(**loop.model_inputs(batch, torch.device("cpu"), letter_case=True)).logits
+        loss, k = loop.tag_loss(logits, torch.from_numpy(batch.target), torch.from_numpy(shards.allowed))
+        losses, n = losses + loss, n + k
+    (losses / n).backward()
+    gradient = torch.cat(
+        [(torch.zeros_like(p) if p.grad is None else p.grad).flatten() for p in reference.parameters()]
+    )
+    torch.testing.assert_close(moved, -gradient, atol=1e-6, rtol=1e-4)
+
+
+def test_training_stops_when_dev_does_not_get_better(made):
+    config, scores = settings(epochs=9, patience=2), iter([50.0, 60.0, 60.0, 59.0, 70.0])
+    progress = loop.train(loop.Task(tiny_bert(), made(config), lambda: next(scores)), config=config)
+    assert (progress.epoch, progress.best_epoch, progress.best_f1) == (4, 1, 60.0)
+
+
+@pytest.mark.parametrize(("precision", "epochs"), [("bf16", 30), ("fp16", 60)])  # fp16 first finds its scale
+def test_half_precision_learns_too(tokenizer, made, precision, epochs):
+    sentences, model, config = ten_sentences(), tiny_bert(), settings(epochs=epochs, precision=precision)
+    loop.train(loop.Task(model, made(config)), config=config)
+    assert model.classifier.weight.dtype == torch.float32
+    found = tagger(model, tokenizer, TARGETS.scheme)([s.text for s in sentences])
+    assert score(found, sentences).overall.f1 > 90
+
+
+def test_a_full_disk_costs_checkpoints_and_no_training(made, tmp_path, monkeypatch, caplog):
+    """What cannot be written does not stop it; a later epoch is delivered."""
+    config, scores = settings(64, epochs=3, checkpoint_steps=1), iter([90.0, 50.0, 60.0])
+    folder, full = Checkpoints(tmp_path / "c"), [True] * 3
+    write = checkpoint._write
+
+    def writing(file, tensors):
+        if full and full.pop():
+            raise OSError(28, "No space left on device")
+        return write(file, tensors)
+
+    monkeypatch.setattr(checkpoint, "_write", writing)
+    task = loop.Task(tiny_bert(), made(config), lambda: next(scores))
+    progress = loop.train(task, config=config, checkpoints=folder)
+    assert "no checkpoint at step 1: [Errno 28]" in caplog.text
+    assert "epoch 1, the best so far, were not kept" in caplog.text
+    assert (progress.epoch, progress.best_epoch, progress.best_f1) == (3, 2, 60.0)
+    assert folder.best(2).is_file()
+    assert folder.load()[0].step == progress.step
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_the_loss_of_unknown_types_equals_brute_force(smoothing):
     rng = np.random.default_rng(0)
     logits = rng.normal(size=(2, 4, len(TAGS))).astype(np.float32) * 3
-    target = np.array([[0, 1, 0b110000001, 1 << 3], [0b11, 0, 1 << 8, 0]])
+    unknown = len(TARGETS.allowed) - 1
+    target = np.array([[0, 1, unknown, 4], [unknown, 0, 9, 0]])
     losses = []
     for row, column in zip(*np.nonzero(target), strict=True):
         p = np.exp(logits[row, column]) / np.exp(logits[row, column]).sum()
-        losses.append(-np.log(sum(p[i] for i in range(len(TAGS)) if target[row, column] >> i & 1)))
-    got = tag_loss(torch.from_numpy(logits), torch.from_numpy(target)).item()
-    assert got == pytest.approx(np.mean(losses), rel=1e-5)
+        right = -np.log(p[TARGETS.allowed[target[row, column]]].sum())
+        losses.append((1 - smoothing) * right - smoothing * np.log(p).mean())
+    got, n = loop.tag_loss(
+        torch.from_numpy(logits),
+        torch.from_numpy(target),
+        torch.from_numpy(TARGETS.allowed),
+        smoothing=smoothing,
+    )
+    assert n == 5
+    assert got.item() == pytest.approx(np.sum(losses), rel=1e-5)
 
 
 def test_tokens_without_target_have_no_gradient():
+    allowed = torch.from_numpy(TARGETS.allowed)
     logits = torch.zeros(1, 3, len(TAGS), requires_grad=True)
-    tag_loss(logits, torch.tensor([[0, 1, 0]])).backward()
+    loop.tag_loss(logits, torch.tensor([[0, 1, 0]]), allowed)[0].backward()
     assert logits.grad is not None
     assert logits.grad[0, [0, 2]].abs().sum() == 0
     assert logits.grad[0, 1].abs().sum() > 0
-    assert tag_loss(logits, torch.zeros(1, 3, dtype=torch.long)).item() == 0
+    logits.grad = None
+    loss, n = loop.tag_loss(logits, torch.zeros(1, 3, dtype=torch.long), allowed)
+    loss.backward()
+    assert (loss.item(), n, logits.grad.abs().sum()) == (0, 0, 0)
 
 
-def test_a_loss_that_is_no_number_stops_before_the_step_and_names_the_texts(tokenizer):
-    model = tiny_bert()
+def test_a_loss_that_is_no_number_stops_before_the_step_and_names_the_texts(made):
+    model, config = tiny_bert(), settings(epochs=1)
     with torch.no_grad():
         model.classifier.bias[0] = float("nan")
     before = model.bert.embeddings.word_embeddings.weight.detach().clone()
-    with pytest.raises(NonFiniteLossError, match=r"epoch 0, texts ten:\d+"):
-        train(model, [(CORPUS, [tuple(ten_sentences())])], tokenizer, config=settings(epochs=1))
+    with pytest.raises(loop.NonFiniteLossError, match=r"epoch 0, texts ten:\d+"):
+        loop.train(loop.Task(model, made(config)), config=config)
     assert torch.equal(before, model.bert.embeddings.word_embeddings.weight)
 
 
 def test_head_and_type_rows_learn_faster_and_lower_layers_slower():
     model = tiny_bert()
     rates = {}
-    for group in parameter_groups(
+    for group in loop.parameter_groups(
         model, settings(learning_rate=1e-4, head_learning_rate=1e-3, layer_decay=0.5)
     ):
         rates.update({id(p): (group["lr"], group["weight_decay"]) for p in group["params"]})
@@ -130,7 +270,7 @@ def test_head_and_type_rows_learn_faster_and_lower_layers_slower():
 
 @pytest.mark.parametrize("seed", ["0", "1"])
 def test_label_ids_do_not_hang_on_the_hash_seed(seed):  # case C23
-    code = "from spark_ner.train.align import TAGS; print(*TAGS)"
+    code = "from spark_ner.train.default import TAGS; print(*TAGS)"
     done = subprocess.run(
         [sys.executable, "-c", code],
         env={**os.environ, "PYTHONHASHSEED": seed},

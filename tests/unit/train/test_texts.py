@@ -4,13 +4,14 @@ import numpy as np
 import pytest
 
 from spark_ner.errors import ConfigError
-from spark_ner.train.corpora import Corpus
+from spark_ner.train.align import Targets
+from spark_ner.train.corpora import TYPES, Corpus
 from spark_ner.train.data import Labeled, Span
 from spark_ner.train.texts import (
     MixConfig,
-    batches,
     compose,
     examples,
+    group,
     pad,
     recase,
     split,
@@ -20,6 +21,8 @@ from spark_ner.train.texts import (
 NEVER = dict.fromkeys(("line_share", "wrap_share", "lower_share", "upper_share", "title_share"), 0.0)
 PLAIN = MixConfig(**NEVER | {"single_share": 0.6})
 SENTENCES = [Labeled(f"Oslo calls {n}", (Span(0, 4, "LOC"),)) for n in range(60)]
+TARGETS = Targets(TYPES)
+TAGS = TARGETS.scheme.tags
 SIZES = {s.text: 3 for s in SENTENCES}
 
 
@@ -94,29 +97,35 @@ def test_recasing_keeps_offsets(share, wanted):
 
 def test_examples_drop_letter_case_where_told_and_are_cut_at_the_limit(tokenizer):
     texts = [Labeled("Oslo calls", (Span(0, 4, "LOC"),))] * 2
-    shown, hidden = examples(corpus(), texts, tokenizer, caseless=np.array([False, True]))
+    shown, hidden = examples(corpus(), texts, tokenizer, targets=TARGETS, caseless=np.array([False, True]))
     assert shown.ids.tolist() == hidden.ids.tolist()
     assert shown.case.tolist() == [0, 3, 2, 0]
     assert not hidden.case.any()
-    assert shown.target.tolist() == [0, 1 << 5, 1, 0]
-    (short,) = examples(corpus(), texts[:1], tokenizer, caseless=np.array([False]), limit=1)
+    assert shown.target.tolist() == [0, 1 + TAGS.index("B-LOC"), 1 + TAGS.index("O"), 0]
+    (short,) = examples(corpus(), texts[:1], tokenizer, targets=TARGETS, caseless=np.array([False]), limit=1)
     assert len(short.ids) == 3
 
 
-def test_batches_hold_every_example_once_within_the_budget(tokenizer):
-    texts = [Labeled("Oslo " * n) for n in range(1, 40)]
-    made = examples(corpus(), texts, tokenizer, caseless=np.zeros(39, bool))
-    found = list(batches(made, batch_tokens=64, pad_id=9, rng=np.random.default_rng(0)))
-    lengths = sorted(int(n) for b in found for n in b.attention_mask.sum(1))
-    assert lengths == [n + 2 for n in range(1, 40)]
-    assert max(b.input_ids.size for b in found) <= 64
-    assert all((b.input_ids[b.attention_mask == 0] == 9).all() for b in found)
-    assert all((b.target[b.attention_mask == 0] == 0).all() for b in found)
+def test_groups_hold_every_row_once_within_the_budget():
+    length = np.arange(3, 42)
+    found = group(length, batch_tokens=64, rng=np.random.default_rng(0))
+    assert sorted(np.concatenate(found).tolist()) == list(range(39))
+    assert max(len(rows) * length[rows].max() for rows in found) <= 64
+    assert group(length[:0], batch_tokens=64, rng=np.random.default_rng(0)) == []
+
+
+def test_a_row_over_the_budget_is_alone():
+    found = group(np.array([90, 3, 4]), batch_tokens=64, rng=np.random.default_rng(0))
+    assert sorted(sorted(rows.tolist()) for rows in found) == [[0], [1, 2]]
 
 
 def test_padding_leaves_each_row_as_it_was(tokenizer):
     long, short = examples(
-        corpus(), [Labeled("Oslo Rome Ada"), Labeled("Oslo")], tokenizer, caseless=np.zeros(2, bool)
+        corpus(),
+        [Labeled("Oslo Rome Ada"), Labeled("Oslo")],
+        tokenizer,
+        targets=TARGETS,
+        caseless=np.zeros(2, bool),
     )
     batch = pad([long, short], 0)
     assert batch.input_ids[1].tolist() == [*short.ids.tolist(), 0, 0]
