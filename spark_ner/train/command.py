@@ -7,7 +7,7 @@ import logging
 import shutil
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -98,7 +98,7 @@ def train(config: TrainConfig, *, resume: bool = False, fresh: bool = False, deb
     if find_spec("torch") is None or find_spec("transformers") is None:
         raise DependencyError("training needs torch and transformers: pip install 'spark-ner[train]'")
     from spark_ner.train.launch import launch
-    from spark_ner.train.run import CHECKPOINTS, deliver, locked, prepare
+    from spark_ner.train.run import CHECKPOINTS, deliver, locked, prepare, run_rank
 
     output = Path(config.output)
     with locked(output):
@@ -108,19 +108,18 @@ def train(config: TrainConfig, *, resume: bool = False, fresh: bool = False, deb
                     shutil.rmtree(left) if left.is_dir() else left.unlink()
         if resume and not any((output / CHECKPOINTS).glob("step-*")):
             raise CheckpointError(f"{output} has no checkpoint to go on from")
-        shards = prepare(config)
-        if config.launcher == "local":
-            outcome = launch(config)
-        else:
-            with _session(debug=debug) as spark:
-                outcome = launch(config, spark=spark)
+        tables = any(corpus.format == "table" for corpus in (*config.data, *config.dev))
+        needs_spark = tables or config.launcher != "local"
+        with _session(delta=tables, debug=debug) if needs_spark else nullcontext() as spark:
+            shards = prepare(config, spark=spark)
+            outcome = launch(config, run_rank, spark=spark)
         print(f"steps      {outcome['step']:.0f}", file=sys.stderr)
         return deliver(config, shards, best_epoch=int(outcome["best_epoch"]))
 
 
 @contextmanager
-def _session(*, debug: bool) -> Iterator[SparkSession]:
-    """The running session, or one of our own that ends with the training."""
+def _session(*, delta: bool, debug: bool) -> Iterator[SparkSession]:
+    """The running session, or one of our own that ends with the training; `delta` if it must read tables."""
     if "pyspark" not in sys.modules and find_spec("pyspark") is None:
         raise DependencyError("this launcher needs pyspark: pip install 'spark-ner[spark]'")
     from pyspark.sql import SparkSession
@@ -128,12 +127,12 @@ def _session(*, debug: bool) -> Iterator[SparkSession]:
     from spark_ner.spark.session import build_session, check_classic, check_environment
 
     running = SparkSession.getActiveSession() is not None
-    spark = build_session("spark-ner train", delta=False)
+    spark = build_session("spark-ner train", delta=delta)
     try:
         check_classic(spark)
         if not debug:
             spark.sparkContext.setLogLevel("FATAL")  # errors are told in one sentence
-        check_environment(spark)
+        check_environment(spark, delta=delta)
         yield spark
     finally:
         if not running:

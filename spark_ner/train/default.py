@@ -93,14 +93,14 @@ def build(config: TrainConfig, *, work: Path, output: Path, trained: Path | None
     from spark_ner.compress.export import export_onnx
     from spark_ner.train.card import card
     from spark_ner.train.launch import launch
-    from spark_ner.train.run import deliver, locked, prepare
+    from spark_ner.train.run import deliver, locked, prepare, run_rank
 
     began = time.monotonic()
     config = replace(config, output=str(work.absolute()), data=TRAINING, labels=TYPES)
     with locked(work):
         shards = prepare(config)
         if trained is None:
-            outcome = launch(config)
+            outcome = launch(config, run_rank)
             directory = deliver(config, shards, best_epoch=int(outcome["best_epoch"])).path
         else:
             directory = trained
@@ -143,7 +143,7 @@ def build(config: TrainConfig, *, work: Path, output: Path, trained: Path | None
 def calibration_windows(config: TrainConfig, shards: Shards) -> tuple[list[Feed], list[Feed]]:
     """Unpadded windows of training text, lengths mixed as in training: to calibrate on, and to compare on."""
     feeds: list[Feed] = []
-    for rows in shards.epoch(0, seed=config.seed, batch_tokens=config.mix.batch_tokens):
+    for rows in shards.epoch(0, seed=config.seed, batch_tokens=config.batch_tokens):
         batch = shards.read(rows[len(feeds) % len(rows)][None])
         names = ("input_ids", "attention_mask", "token_type_ids")
         feeds.append({name: np.ascontiguousarray(getattr(batch, name)) for name in names})

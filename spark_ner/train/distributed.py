@@ -18,7 +18,7 @@ from torch import nn
 from spark_ner.errors import DependencyError
 
 if TYPE_CHECKING:
-    from spark_ner.train.settings import TrainConfig
+    from spark_ner.train.settings import LoopConfig
 
 T = TypeVar("T")
 
@@ -105,7 +105,7 @@ class Solo:
 class HorovodGroup(Solo):
     """Horovod over Gloo, or NCCL where it was built in; gradients add up over `accumulation` passes."""
 
-    def __init__(self, config: TrainConfig) -> None:
+    def __init__(self, config: LoopConfig) -> None:
         """Join; DependencyError where Horovod is not built."""
         try:
             import horovod.torch as hvd
@@ -158,7 +158,7 @@ class HorovodGroup(Solo):
 class TorchGroup(Solo):
     """torch.distributed with DDP; the launcher has set rank, size and address in the environment."""
 
-    def __init__(self, config: TrainConfig) -> None:
+    def __init__(self, config: LoopConfig) -> None:
         """Join, waiting at most `stall_s` for the others."""
         from datetime import timedelta
 
@@ -202,7 +202,7 @@ class TorchGroup(Solo):
         self._dist.destroy_process_group()
 
 
-def join(config: TrainConfig) -> Group:
+def join(config: LoopConfig) -> Group:
     """The group that the launcher's processes form."""
     if config.launcher == "horovod":
         return HorovodGroup(config)

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 from torch.utils.data import DataLoader, Dataset
 
-from spark_ner.train.settings import TrainConfig
+from spark_ner.train.settings import LoopConfig
 from spark_ner.train.shards import Rows, Shards
 from spark_ner.train.texts import Batch
 
@@ -23,10 +23,10 @@ class Loader:
     empty one: all of them take the same number of steps.
     """
 
-    def __init__(self, shards: Shards, *, config: TrainConfig, rank: int = 0, size: int = 1) -> None:
+    def __init__(self, shards: Shards, *, config: LoopConfig, rank: int = 0, size: int = 1) -> None:
         """The part of process `rank` of `size`."""
         self._shards = shards
-        self._seed, self._batch_tokens = config.seed, config.mix.batch_tokens
+        self._seed, self._batch_tokens = config.seed, config.batch_tokens
         self._accumulation, self._rank, self._size = config.accumulation, rank, size
         self._processes = config.loader_processes
         self.waited_s = 0.0

@@ -1,8 +1,6 @@
 """Training, top to bottom: plain PyTorch. Of other processes it knows what `distributed.Group` says.
 
-The loss of a token is -log of the probability that the model gives to its right tags together: one tag
-where the annotation is certain, O and MISC where a set does not mark MISC. Only first tokens of words carry
-a loss. Losses are added up over all processes and divided by the number of targets of the step.
+Losses are added up over all processes and divided by the number of targets of the step.
 """
 
 from __future__ import annotations
@@ -21,7 +19,8 @@ from spark_ner.train.checkpoint import Checkpoints, Progress, load_optimizer, op
 from spark_ner.train.distributed import Group, Solo
 from spark_ner.train.loader import Loader
 from spark_ner.train.meter import Meter
-from spark_ner.train.settings import TrainConfig
+from spark_ner.train.objective import Objective
+from spark_ner.train.settings import LoopConfig
 from spark_ner.train.shards import Shards
 from spark_ner.train.texts import Batch
 
@@ -39,21 +38,23 @@ class Task:
     """What is trained, on what, and how one tells how good it is.
 
     Attributes:
-        model: called with `input_ids`, `attention_mask` and, if the settings say letter_case,
-            `token_type_ids`, (n_texts, n_tokens) each; gives `.logits` (n_texts, n_tokens, n_tags).
+        model: whatever the objective can call.
         shards: the training texts.
-        score: strict dev F1 of the model as it is; called by every process after each epoch.
+        objective: what is minimized.
+        score: how good the model is, higher is better (strict dev F1); called by every process after each
+            epoch.
     """
 
     model: nn.Module
     shards: Shards
+    objective: Objective
     score: Callable[[], float] | None = None
 
 
 def train(
     task: Task,
     *,
-    config: TrainConfig,
+    config: LoopConfig,
     group: Group | None = None,
     checkpoints: Checkpoints | None = None,
     meter: Meter | None = None,
@@ -99,7 +100,7 @@ class _Run:
     def __init__(
         self,
         task: Task,
-        config: TrainConfig,
+        config: LoopConfig,
         group: Group,
         checkpoints: Checkpoints | None,
         meter: Meter,
@@ -112,7 +113,7 @@ class _Run:
         optimizer = torch.optim.AdamW(parameter_groups(self.model, config), fused=True)
         self.progress = _restore(self.model, optimizer, checkpoints, group)
         self.called, self.optimizer = group.prepare(self.model, optimizer)
-        self.allowed = torch.from_numpy(task.shards.allowed).to(group.device)
+        self.objective = task.objective
         self.loader = Loader(task.shards, config=config, rank=group.rank, size=group.size)
         self.n_steps = config.epochs * self.loader.n_steps(0)
         self.scaler = torch.amp.GradScaler(group.device.type) if config.precision == "fp16" else None
@@ -159,11 +160,8 @@ class _Run:
 
     def _loss(self, batch: Batch) -> tuple[torch.Tensor, int]:
         device, precision = self.group.device, self.config.precision
-        inputs = model_inputs(batch, device, letter_case=self.config.letter_case)
         with torch.autocast(device.type, _DTYPES[precision], enabled=precision != "fp32"):
-            logits = self.called(**inputs).logits
-        target = torch.from_numpy(batch.target).to(device)
-        return tag_loss(logits.float(), target, self.allowed, smoothing=self.config.label_smoothing)
+            return self.objective(self.called, batch, device)
 
     def _check(self, total: float, mine: float, epoch: int, batches: list[Batch]) -> None:
         if total - total == 0:  # neither infinite nor no number
@@ -229,33 +227,7 @@ def _rate(step: int, n_steps: int, warmup_share: float) -> float:
     return min((step + 1) / n_warm, max(0.0, (n_steps - step) / max(1, n_steps - n_warm)))
 
 
-def tag_loss(
-    logits: torch.Tensor, target: torch.Tensor, allowed: torch.Tensor, *, smoothing: float = 0.0
-) -> tuple[torch.Tensor, int]:
-    """Sum over the targets of -log p(right tags), and their number.
-
-    Args:
-        logits: (n_texts, n_tokens, n_tags).
-        target: (n_texts, n_tokens) rows of `allowed`, 0 where there is no target.
-        allowed: (n_targets, n_tags) booleans.
-        smoothing: share of the loss that is the mean over all tags (Szegedy et al. 2016).
-    """
-    chosen = target != 0
-    scores = logits[chosen].log_softmax(-1)
-    right = scores.masked_fill(~allowed[target[chosen]], float("-inf")).logsumexp(-1)
-    loss = -right.sum()
-    if smoothing:
-        loss = (1 - smoothing) * loss - smoothing * scores.mean(-1).sum()
-    return loss + 0 * logits.sum(), len(scores)  # so that an empty batch has gradients, which are 0
-
-
-def model_inputs(batch: Batch, device: torch.device, *, letter_case: bool) -> dict[str, torch.Tensor]:
-    """The inputs of the model, (n_texts, n_tokens) each."""
-    names = ("input_ids", "attention_mask", *(("token_type_ids",) if letter_case else ()))
-    return {name: torch.from_numpy(getattr(batch, name)).to(device) for name in names}
-
-
-def parameter_groups(model: nn.Module, config: TrainConfig) -> list[dict[str, object]]:
+def parameter_groups(model: nn.Module, config: LoopConfig) -> list[dict[str, object]]:
     """Optimizer groups: head and type rows at their own rate, lower layers slower, vectors without decay."""
     n_layers = int(getattr(model.config, "num_hidden_layers", 0))
     groups: dict[tuple[float, float], list[nn.Parameter]] = {}

@@ -14,7 +14,8 @@ from torch import nn
 from spark_ner.engine.tokenizer import Tokenizer, Tokens
 from spark_ner.labels import LabelScheme
 from spark_ner.train.data import Span
-from spark_ner.train.loop import evaluating, model_inputs
+from spark_ner.train.loop import evaluating
+from spark_ner.train.objective import model_inputs
 from spark_ner.train.texts import Example, pad
 
 _PIECE_TOKENS = 400

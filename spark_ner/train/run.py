@@ -31,9 +31,11 @@ from spark_ner.train.evaluate import Score, score
 from spark_ner.train.model import base_directory, tokenizer_of
 from spark_ner.train.settings import TrainConfig
 from spark_ner.train.shards import About, Shards, write
+from spark_ner.train.tables import load_table
 from spark_ner.train.texts import Example, compose, examples, split
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
     from transformers import PreTrainedModel
 
     from spark_ner.bundle import Bundle
@@ -83,10 +85,10 @@ def locked(output: Path) -> Iterator[None]:
         yield
 
 
-def prepare(config: TrainConfig, *, sets: Sets | None = None, dev: Sequence[Labeled] | None = None) -> Shards:
+def prepare(config: TrainConfig, *, spark: SparkSession | None = None) -> Shards:
     """Read the sets, tokenize them into shards; nothing is done again that a run before has done.
 
-    `sets` and `dev` stand in for the files of `config.data` and `config.dev`.
+    `spark` is needed where a set is in a table.
 
     Raises:
         TrainingDataError: names file and line of what cannot be read.
@@ -94,8 +96,7 @@ def prepare(config: TrainConfig, *, sets: Sets | None = None, dev: Sequence[Labe
     """
     output = Path(config.output)
     bad = BadRows() if config.skip_bad_rows else None
-    if sets is None:
-        sets, dev = read(config, bad=bad)
+    sets, dev = read(config, spark=spark, bad=bad)
     types = config.labels or label_types([documents for _, documents in sets])
     _check_labels(sets, types)
     if bad:
@@ -112,7 +113,7 @@ def prepare(config: TrainConfig, *, sets: Sets | None = None, dev: Sequence[Labe
         pass
     output.mkdir(parents=True, exist_ok=True)
     rust.save(str(output / TOKENIZER))
-    _write_dev(output / DEV, dev or ())
+    _write_dev(output / DEV, dev)
     targets = Targets(types, [frozenset(c.annotates) for c, _ in sets if c.annotates])
     tokenizer = Tokenizer(rust)
     return write(
@@ -127,13 +128,21 @@ def prepare(config: TrainConfig, *, sets: Sets | None = None, dev: Sequence[Labe
     )
 
 
-def read(config: TrainConfig, *, bad: BadRows | None = None) -> tuple[Sets, list[Labeled]]:
+def read(
+    config: TrainConfig, *, spark: SparkSession | None = None, bad: BadRows | None = None
+) -> tuple[Sets, list[Labeled]]:
     """Training documents by set, and dev sentences."""
+
+    def documents_of(corpus: Corpus) -> list[Document]:
+        if corpus.format == "table" and spark is not None:
+            return load_table(spark, corpus, bad=bad)
+        return load(corpus, config.root, bad=bad)
+
     if not config.data:
         raise ConfigError("data: no set to train on; give at least one [[data]] section")
-    loaded = [(c, load(c, config.root, bad=bad)) for c in config.data]
+    loaded = [(c, documents_of(c)) for c in config.data]
     if config.dev:
-        dev = [s for c in config.dev for d in load(c, config.root, bad=bad) for s in d]
+        dev = [s for c in config.dev for d in documents_of(c) for s in d]
         return loaded, dev
     parts = [(c, *split(c, documents, config.mix.held_out)) for c, documents in loaded]
     return [(c, kept) for c, kept, _ in parts], [s for *_, out in parts for d in out for s in d]
@@ -162,10 +171,13 @@ def sentence_sizes(sets: Sets, tokenizer: Tokenizer) -> dict[str, int]:
 
 def run_rank(config: TrainConfig) -> dict[str, float]:
     """What each process of a training does, in whatever way it was started; gives step and best dev F1."""
+    import torch
+
     from spark_ner.train.checkpoint import Checkpoints
     from spark_ner.train.distributed import join
     from spark_ner.train.loop import Task, train
     from spark_ner.train.meter import Meter, trackers_of
+    from spark_ner.train.objective import TagObjective
     from spark_ner.train.watchdog import Watchdog
 
     output = Path(config.output)
@@ -186,7 +198,10 @@ def run_rank(config: TrainConfig) -> dict[str, float]:
                 fingerprint=_training_fingerprint(config, shards),
                 keep=config.keep_checkpoints,
             )
-            task = Task(model, shards, _dev_score(config, model, shards, group, watchdog.beat))
+            objective = TagObjective(
+                torch.from_numpy(shards.allowed), config.letter_case, config.label_smoothing
+            )
+            task = Task(model, shards, objective, _dev_score(config, model, shards, group, watchdog.beat))
             progress = train(task, config=config, group=group, checkpoints=checkpoints, meter=meter)
             meter.close()
         finally:

@@ -38,7 +38,6 @@ class MixConfig:
     upper_share: float = 0.06
     title_share: float = 0.03
     caseless_share: float = 0.10  # texts whose letter-case feature is dropped
-    batch_tokens: int = 1_024  # padding included
     held_out: float = 0.04
 
     def __post_init__(self) -> None:
@@ -54,10 +53,10 @@ class MixConfig:
         ):
             if not 0 <= getattr(self, name) <= 1:
                 raise ConfigError(f"{name} must lie between 0 and 1, got {getattr(self, name)}")
-        if not 0 < self.shortest_tokens <= self.longest_tokens <= min(510, self.batch_tokens - 2):
+        if not 0 < self.shortest_tokens <= self.longest_tokens <= 510:
             raise ConfigError(
-                "0 < shortest_tokens <= longest_tokens <= 510 and batch_tokens - 2 wanted, got "
-                f"{self.shortest_tokens}, {self.longest_tokens} and {self.batch_tokens}"
+                "0 < shortest_tokens <= longest_tokens <= 510 wanted, got "
+                f"{self.shortest_tokens} and {self.longest_tokens}"
             )
 
 

@@ -24,8 +24,8 @@ def setup_module() -> None:
 def steps(shards: Shards, *, start: int = 0, **how: int) -> list[list[tuple[str, ...]]]:
     """Names of the texts in each batch of each step of one process."""
     settings = {"accumulation": how.pop("accumulation", 1), "loader_processes": how.pop("processes", 0)}
-    mix = MixConfig(batch_tokens=100, longest_tokens=40)
-    loader = Loader(shards, config=TrainConfig(seed=1, mix=mix, **settings), **how)
+    mix = MixConfig(longest_tokens=40)
+    loader = Loader(shards, config=TrainConfig(seed=1, batch_tokens=100, mix=mix, **settings), **how)
     found = [[b.names for b in step] for step in loader.steps(0, start=start)]
     assert len(found) == loader.n_steps(0) - start
     return found

@@ -25,11 +25,11 @@ NAMES = [("Ada", "PER"), ("Novak", "PER"), ("Oslo", "LOC"), ("Rome", "LOC"), ("A
 
 
 def setup_module() -> None:
-    global torch, transformers, checkpoint, loop, tagger, TrainConfig, variants, Checkpoints
+    global torch, transformers, checkpoint, loop, objective, tagger, TrainConfig, variants, Checkpoints
     import torch
     import transformers
 
-    from spark_ner.train import checkpoint, loop
+    from spark_ner.train import checkpoint, loop, objective
     from spark_ner.train.checkpoint import Checkpoints
     from spark_ner.train.monitor import tagger
     from spark_ner.train.run import variants
@@ -83,17 +83,22 @@ def tiny_bert(n_tokens: int = 200, dropout: float = 0.0):
 
 def settings(batch_tokens=512, **changes):
     never = dict.fromkeys(("lower_share", "upper_share", "title_share", "caseless_share"), 0.0)
-    mix = MixConfig(**never, batch_tokens=batch_tokens, longest_tokens=40)
+    mix = MixConfig(**never, longest_tokens=40)
     return TrainConfig(
         **{
             "learning_rate": 3e-3,
             "head_learning_rate": 3e-3,
             "threads": 1,
             "labels": TYPES,
+            "batch_tokens": batch_tokens,
             "mix": mix,
             **changes,
         }
     )
+
+
+def task(model, shards, score=None):
+    return loop.Task(model, shards, objective.TagObjective(torch.from_numpy(shards.allowed)), score)
 
 
 def weights(model):
@@ -102,7 +107,7 @@ def weights(model):
 
 def test_ten_sentences_are_learnt_by_heart(tokenizer, made):
     sentences, model, config = ten_sentences(), tiny_bert(), settings(epochs=30)
-    loop.train(loop.Task(model, made(config)), config=config)
+    loop.train(task(model, made(config)), config=config)
     found = tagger(model, tokenizer, TARGETS.scheme)([s.text for s in sentences])
     assert score(found, sentences).overall.f1 == 100.0
 
@@ -111,7 +116,7 @@ def test_the_same_seed_gives_the_same_weights_and_another_gives_others(made):
     found = []
     for seed in (1, 1, 2):
         model, config = tiny_bert(), settings(epochs=1, seed=seed)
-        loop.train(loop.Task(model, made(config)), config=config)
+        loop.train(task(model, made(config)), config=config)
         found.append(weights(model))
     assert torch.equal(found[0], found[1])
     assert not torch.equal(found[0], found[2])
@@ -135,9 +140,7 @@ def test_a_run_that_was_stopped_ends_with_the_weights_of_one_that_was_not(made, 
                     raise KeyboardInterrupt
 
         with contextlib.suppress(KeyboardInterrupt):
-            loop.train(
-                loop.Task(model, shards), config=config, checkpoints=Checkpoints(folder), meter=Stopping()
-            )
+            loop.train(task(model, shards), config=config, checkpoints=Checkpoints(folder), meter=Stopping())
         return weights(model), seen
 
     whole, steps = run(tmp_path / "a")
@@ -153,7 +156,7 @@ def test_accumulated_batches_are_one_step_of_their_targets(made):
     """Two half batches weigh by their numbers of targets, as one batch of both would."""
     config = settings(64, epochs=1, accumulation=3, clip_norm=1e9, warmup_share=0.0)
     shards, model = made(config), tiny_bert()
-    run = loop._Run(loop.Task(model, shards), config, loop.Solo(), None, loop.Meter())
+    run = loop._Run(task(model, shards), config, loop.Solo(), None, loop.Meter())
     run.optimizer = torch.optim.SGD([{"params": model.parameters(), "lr": 1.0, "full_lr": 1.0}])
     (batches, *_) = run.loader.steps(0)
     assert len({int((b.target != 0).sum()) for b in batches}) > 1
@@ -163,8 +166,8 @@ def test_accumulated_batches_are_one_step_of_their_targets(made):
     reference = tiny_bert()
     losses, n = torch.zeros(()), 0
     for batch in batches:
-        logits = reference(**loop.model_inputs(batch, torch.device("cpu"), letter_case=True)).logits
-        loss, k = loop.tag_loss(logits, torch.from_numpy(batch.target), torch.from_numpy(shards.allowed))
+        logits = reference(**objective.model_inputs(batch, torch.device("cpu"), letter_case=True)).logits
+        loss, k = objective.tag_loss(logits, torch.from_numpy(batch.target), torch.from_numpy(shards.allowed))
         losses, n = losses + loss, n + k
     (losses / n).backward()
     gradient = torch.cat(
@@ -175,14 +178,14 @@ def test_accumulated_batches_are_one_step_of_their_targets(made):
 
 def test_training_stops_when_dev_does_not_get_better(made):
     config, scores = settings(epochs=9, patience=2), iter([50.0, 60.0, 60.0, 59.0, 70.0])
-    progress = loop.train(loop.Task(tiny_bert(), made(config), lambda: next(scores)), config=config)
+    progress = loop.train(task(tiny_bert(), made(config), lambda: next(scores)), config=config)
     assert (progress.epoch, progress.best_epoch, progress.best_f1) == (4, 1, 60.0)
 
 
 @pytest.mark.parametrize(("precision", "epochs"), [("bf16", 30), ("fp16", 60)])  # fp16 first finds its scale
 def test_half_precision_learns_too(tokenizer, made, precision, epochs):
     sentences, model, config = ten_sentences(), tiny_bert(), settings(epochs=epochs, precision=precision)
-    loop.train(loop.Task(model, made(config)), config=config)
+    loop.train(task(model, made(config)), config=config)
     assert model.classifier.weight.dtype == torch.float32
     found = tagger(model, tokenizer, TARGETS.scheme)([s.text for s in sentences])
     assert score(found, sentences).overall.f1 > 90
@@ -200,8 +203,8 @@ def test_a_full_disk_costs_checkpoints_and_no_training(made, tmp_path, monkeypat
         return write(file, tensors)
 
     monkeypatch.setattr(checkpoint, "_write", writing)
-    task = loop.Task(tiny_bert(), made(config), lambda: next(scores))
-    progress = loop.train(task, config=config, checkpoints=folder)
+    scored = task(tiny_bert(), made(config), lambda: next(scores))
+    progress = loop.train(scored, config=config, checkpoints=folder)
     assert "no checkpoint at step 1: [Errno 28]" in caplog.text
     assert "epoch 1, the best so far, were not kept" in caplog.text
     assert (progress.epoch, progress.best_epoch, progress.best_f1) == (3, 2, 60.0)
@@ -220,7 +223,7 @@ def test_the_loss_of_unknown_types_equals_brute_force(smoothing):
         p = np.exp(logits[row, column]) / np.exp(logits[row, column]).sum()
         right = -np.log(p[TARGETS.allowed[target[row, column]]].sum())
         losses.append((1 - smoothing) * right - smoothing * np.log(p).mean())
-    got, n = loop.tag_loss(
+    got, n = objective.tag_loss(
         torch.from_numpy(logits),
         torch.from_numpy(target),
         torch.from_numpy(TARGETS.allowed),
@@ -233,12 +236,12 @@ def test_the_loss_of_unknown_types_equals_brute_force(smoothing):
 def test_tokens_without_target_have_no_gradient():
     allowed = torch.from_numpy(TARGETS.allowed)
     logits = torch.zeros(1, 3, len(TAGS), requires_grad=True)
-    loop.tag_loss(logits, torch.tensor([[0, 1, 0]]), allowed)[0].backward()
+    objective.tag_loss(logits, torch.tensor([[0, 1, 0]]), allowed)[0].backward()
     assert logits.grad is not None
     assert logits.grad[0, [0, 2]].abs().sum() == 0
     assert logits.grad[0, 1].abs().sum() > 0
     logits.grad = None
-    loss, n = loop.tag_loss(logits, torch.zeros(1, 3, dtype=torch.long), allowed)
+    loss, n = objective.tag_loss(logits, torch.zeros(1, 3, dtype=torch.long), allowed)
     loss.backward()
     assert (loss.item(), n, logits.grad.abs().sum()) == (0, 0, 0)
 
@@ -249,7 +252,7 @@ def test_a_loss_that_is_no_number_stops_before_the_step_and_names_the_texts(made
         model.classifier.bias[0] = float("nan")
     before = model.bert.embeddings.word_embeddings.weight.detach().clone()
     with pytest.raises(loop.NonFiniteLossError, match=r"epoch 0, texts ten:\d+"):
-        loop.train(loop.Task(model, made(config)), config=config)
+        loop.train(task(model, made(config)), config=config)
     assert torch.equal(before, model.bert.embeddings.word_embeddings.weight)
 
 
